@@ -1,0 +1,80 @@
+"""`edgebench export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from edgebench.cli.output import Bar, json_option, show
+
+if TYPE_CHECKING:
+    from edgebench.recipes import Precision
+
+
+@click.command()
+@click.argument("model")
+@click.option("--weights", metavar="PATH-OR-HUB-ID", help="The checkpoint: a file, a folder or owner/name on the hub.")
+@click.option("--fp32", "precision", flag_value="fp32", default=True, help="Weights as they are (the default).")
+@click.option("--fp16", "precision", flag_value="fp16", help="Half precision.")
+@click.option(
+    "--int8",
+    "precision",
+    flag_value="int8",
+    help="int8 weights; for classifiers with --calibration int8 activations too.",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(["ort", "portable"]),
+    default="ort",
+    show_default=True,
+    help="ONNX Runtime's fused operators, or plain ONNX for any runtime.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    help="Classifiers in int8: a folder of images that set the ranges of activations.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The artifact's folder; by default MODEL-PRECISION here."
+)
+@click.option("--overwrite", is_flag=True, help="Replace an artifact that is there.")
+@json_option
+def export(
+    model: str,
+    weights: str | None,
+    precision: Precision,
+    dialect: Literal["ort", "portable"],
+    calibration: Path | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Export MODEL (a recipe's name, see `edgebench models`, or a recipe file) to ONNX.
+
+    The exported graphs are compared with the checkpoint; an export that misses the recipe's bound fails.
+    """
+    from dataclasses import asdict
+
+    from edgebench.export.run import export as export_model
+    from edgebench.recipes import load_recipe
+    from edgebench.report.artifact import artifact_tables
+
+    recipe = load_recipe(model)
+    suffix = "-portable" if dialect == "portable" and recipe.family != "classifier" else ""
+    folder = output or Path(f"{recipe.name}-{precision}{suffix}")
+    with Bar("exporting") as bar:
+        artifact = export_model(
+            recipe,
+            weights=weights,
+            precision=precision,
+            dialect=dialect,
+            output=folder,
+            say=bar.say,
+            calibration=calibration,
+            overwrite=overwrite,
+        )
+    show(artifact_tables(artifact), {"folder": str(folder), "manifest": asdict(artifact.manifest)}, as_json=as_json)
+    if not as_json:
+        click.echo(folder)

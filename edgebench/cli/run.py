@@ -1,0 +1,80 @@
+"""`edgebench run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgebench.cli.output import Bar, json_option, show
+
+
+@click.command()
+@click.argument("artifact", required=False)
+@click.option("--engine", default="ort", show_default=True, help="The runtime; `edgebench engines` lists them.")
+@click.option("--bench", default="forensics", show_default=True, help="The benchmark; `edgebench benches` lists them.")
+@click.option("--data", type=click.Path(path_type=Path), help="The benchmark's file or folder.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The run's folder; by default a new one in runs/."
+)
+@click.option(
+    "--resume", is_flag=True, help="Continue a run that was interrupted; begins a new one when there is none."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first N samples.")
+@click.option("--provider", help="ort: the execution provider, such as cpu, cuda or tensorrt.")
+@click.option("--profile", default="cpu", show_default=True, help="The device profile: a name or a YAML file.")
+@click.option(
+    "--scoring",
+    type=click.Choice(["generate", "logits"]),
+    default="generate",
+    show_default=True,
+    help="Greedy text and a matcher, or the likeliest option letter.",
+)
+@click.option(
+    "--matcher",
+    default="strict",
+    show_default=True,
+    help="How an answer's text is read; `edgebench benches` lists them.",
+)
+@click.option("--prompt-style", help="In place of the model's own; `edgebench benches` lists them.")
+@click.option(
+    "--image-path",
+    type=click.Choice(["lossless", "official-jpeg75"]),
+    default="lossless",
+    show_default=True,
+    help="official-jpeg75: one more JPEG pass, as in the published scores.",
+)
+@click.option("--max-new-tokens", type=click.IntRange(min=1), help="In place of the model's own limit.")
+@click.option(
+    "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
+)
+@json_option
+def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
+    """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
+
+    Without ARTIFACT the newest export in this folder is taken, or the embedded demo model where there is none.
+    Every answer is on the disk before the next question is asked: a run that is killed loses nothing.
+    """
+    from edgebench import pipeline
+    from edgebench.benches import BENCHES
+    from edgebench.engines import ENGINES
+    from edgebench.metrics.summary import summarize
+    from edgebench.records import Run
+    from edgebench.registry import lookup
+    from edgebench.report.tables import run_tables
+    from edgebench.report.written import write_report
+
+    lookup(ENGINES, engine, what="engine")
+    lookup(BENCHES, options["bench"], what="bench")
+    chosen = pipeline.find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, **options)
+    with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
+        folder = pipeline.run(plan, bar)
+    summary = summarize(Run(folder))
+    tables = run_tables(summary)
+    write_report(folder, summary, tables)
+    show(tables, summary | {"folder": str(folder)}, as_json=as_json)
+    if not as_json:
+        click.echo(folder)
+    return 1 if summary["summary"]["failed"] else 0

@@ -1,0 +1,8 @@
+"""Engines: a manifest becomes something that answers. An engine is its file, one row here and one extra."""
+
+ENGINES: dict[str, tuple[str, str]] = {
+    "ort": ("edgebench.engines.ort:OrtEngine", "ONNX Runtime: CPU by default, any of its providers by --provider"),
+    "trt": ("edgebench.engines.ort:TensorRtEngine", "TensorRT, through ONNX Runtime's provider (extra `gpu`)"),
+    "null": ("edgebench.engines.null:NullEngine", "does nothing and answers 'A'; measures the harness itself"),
+}
+"""Name -> (class, summary)."""

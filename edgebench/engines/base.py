@@ -1,0 +1,70 @@
+"""What an engine is: a context manager with blocking calls. It sees no clock, no label and no metric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgebench.manifest import Artifact
+    from edgebench.profiles import DeviceProfile
+
+
+class Engine(Protocol):
+    """One loaded artifact.
+
+    Every call returns when its result is there: nothing is still under way on a device. An engine is made for one
+    artifact; `classify` is for the family classifier, the rest for language models.
+    """
+
+    def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
+        """Remember what to load; nothing is loaded yet.
+
+        Args:
+            artifact: None only for engines that need none.
+            profile: what may be used of the device.
+            options: the engine's own options, such as 'provider'.
+
+        """
+
+    def __enter__(self) -> Self:
+        """Load.
+
+        Raises:
+            EngineError: it cannot be loaded, or not on the provider that was asked for.
+
+        """
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of everything."""
+
+    def facts(self) -> dict[str, Any]:
+        """What was loaded: versions, providers, threads. For the record of the run."""
+
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """P(forged), in [0, 1]. float32 [N, 3, H, W] -> float32 [N]."""
+
+    def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Image features. float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
+
+    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Begin a new answer: forget the cache, read the prompt.
+
+        Args:
+            ids: int64 [tokens], the image tokens in place.
+            features: float32 [image tokens, hidden], in order.
+
+        Returns:
+            float32 [vocab]: logits of the first token of the answer.
+
+        """
+
+    def step(self, token: int) -> NDArray[np.float32]:
+        """Append one token. float32 [vocab]: logits of the next one."""

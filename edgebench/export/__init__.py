@@ -1,0 +1,10 @@
+"""Export: a checkpoint becomes a portable artifact, checked against its source.
+
+A model family is its file and one row of this table. Nothing here is needed to run an artifact.
+"""
+
+FAMILIES: dict[str, str] = {
+    "classifier": "edgebench.export.classifier:export_classifier",
+    "llava": "edgebench.export.llava:export_llava",
+}
+"""Family -> `export(request: ExportRequest) -> Manifest`, which writes the graphs into `request.folder`."""

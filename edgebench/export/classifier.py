@@ -1,0 +1,116 @@
+"""Family classifier: image -> P(forged), one graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgebench.errors import CheckpointError
+from edgebench.export.graphs import save, trace
+from edgebench.export.manifests import manifest_of
+from edgebench.export.parity import compare, fixed_images, session
+from edgebench.export.quantize_conv import static_int8, weight_only_int8_per_channel
+from edgebench.export.request import checked
+from edgebench.media.pixels import pixels
+from edgebench.registry import load, lookup
+
+if TYPE_CHECKING:
+    from edgebench.export.request import ExportRequest
+    from edgebench.manifest import Manifest
+
+NETWORKS: dict[str, str] = {
+    "meso4": "edgebench.export.networks.meso:load_meso4",
+    "meso-inception4": "edgebench.export.networks.meso:load_meso_inception4",
+    "minifasnet-v2": "edgebench.export.networks.minifasnet:load_minifasnet_v2",
+    "minifasnet-v1se": "edgebench.export.networks.minifasnet:load_minifasnet_v1se",
+    "tiny-ladeda-gradient": "edgebench.export.networks.tiny_ladeda:load_tiny_ladeda_wildrf",
+    "tiny-ladeda-residual": "edgebench.export.networks.tiny_ladeda:load_tiny_ladeda_forensynth",
+}
+"""Network -> the function that builds it from a published weights file: `load(path) -> torch module`, float32
+[N, 3, H, W] -> P(forged) [N]."""
+OPSET = 18
+IMAGES = 8
+"""Fixed images of the parity check."""
+
+
+def export_classifier(request: ExportRequest) -> Manifest:
+    """Write the graph and measure its parity with the torch network.
+
+    Raises:
+        CheckpointError: the weights are missing, damaged or of another network.
+        ParityError: the graph misses the recipe's bound.
+
+    """
+    import torch
+
+    from edgebench.export.checkpoint import source_of
+
+    recipe = request.recipe
+    if recipe.network is None or recipe.preprocess is None:
+        raise CheckpointError("the recipe states no network or no preprocessing", where=recipe.name)
+    request.say("loading the weights")
+    file = (
+        request.weights / recipe.weights_file if request.weights.is_dir() and recipe.weights_file else request.weights
+    )
+    network: Any = load(lookup(NETWORKS, recipe.network, what="network"))(file).eval()
+    parameters = sum(p.numel() for p in network.parameters())
+    p = recipe.preprocess
+    # A face crop begins as any picture; the fixed images stand for the crop itself.
+    batch = np.concatenate([pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)])
+    with torch.inference_mode():
+        reference = network(torch.from_numpy(batch)).numpy()
+    if request.precision == "fp16":
+        network = _Half(network)
+    request.say("tracing the network")
+    proto = trace(
+        network,
+        (torch.from_numpy(batch[:2]),),
+        inputs=["pixel_values"],
+        outputs=["p_forged"],
+        dynamic=([0],),
+        opset=OPSET,
+    )
+    quantization = None
+    if request.precision == "int8":
+        request.say("quantizing the network")
+        if request.calibration is None:
+            quantization = weight_only_int8_per_channel(proto)
+        else:
+            proto, quantization = static_int8(proto, request.calibration, p)
+    graph = save(proto, request.folder, "classifier", request.precision, quantization)
+    request.say("comparing with the network")
+    run = session(request.folder / graph.model.file)
+    exported = run.run(None, {"pixel_values": batch})[0]
+    row = compare("classifier", "torch, eager, fp32", f"{IMAGES} fixed images", reference, exported, top1=False)
+    return manifest_of(
+        request,
+        graphs={"classifier": graph},
+        preprocess=p,
+        source=source_of([file], name=recipe.name, parameters=parameters),
+        parity=checked([row], recipe.bound(request.precision)),
+        labels=("real", "forged"),
+    )
+
+
+def _as_resize(preprocess: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(preprocess, kind="resize") if preprocess.kind == "face_crop" else preprocess
+
+
+def _Half(network: Any) -> Any:
+    import torch
+
+    class Half(torch.nn.Module):
+        """The network in float16 between float32 borders."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network.half()
+
+        def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+            p_forged: torch.Tensor = self.network(pixel_values.half())
+            return p_forged.float()
+
+    return Half().eval()

@@ -1,0 +1,57 @@
+"""What a family's export function is asked for, and what it may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from edgebench.errors import ParityError
+from edgebench.manifest import Parity, ParityRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edgebench.recipes import Bound, Precision, Recipe
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """One export."""
+
+    recipe: Recipe
+    weights: Path
+    """A file (classifier) or a folder (llava)."""
+    precision: Precision
+    dialect: Literal["ort", "portable"]
+    folder: Path
+    """An empty folder that becomes the artifact."""
+    say: Callable[[str], None]
+    """Called with the name of each step as it begins."""
+    calibration: Path | None = None
+    """Images that set the ranges of activations; None leaves activations in floating point."""
+
+
+def checked(rows: list[ParityRow], bound: Bound) -> Parity:
+    """The rows with their bounds.
+
+    Raises:
+        ParityError: a row misses one; it says by how much.
+
+    """
+    for row in rows:
+        limits = [
+            ("max |difference|", row.max_abs_difference, bound.max_abs, row.max_abs_difference > (bound.max_abs or 0)),
+            ("relative RMS", row.relative_rms, bound.relative_rms, row.relative_rms > (bound.relative_rms or 0)),
+            ("top-1 agreement", row.top1_agreement, bound.top1, (row.top1_agreement or 0) < (bound.top1 or 0)),
+        ]
+        for name, value, limit, missed in limits:
+            finite = value is None or value == value  # a NaN is never within a bound
+            if limit is not None and value is not None and (missed or not finite):
+                raise ParityError(
+                    f"{row.what}: {name} {value:.3g} against {row.against}, the bound is {limit:.3g}",
+                    hint="nothing was exported",
+                )
+    return Parity(
+        rows=tuple(rows), max_abs_bound=bound.max_abs, relative_rms_bound=bound.relative_rms, top1_bound=bound.top1
+    )

@@ -1,0 +1,125 @@
+"""One export from the recipe's name to the finished folder: find the weights, export, write the manifest last."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgebench.errors import CheckpointError, EdgebenchError, MissingExtraError, UsageError
+from edgebench.export import FAMILIES
+from edgebench.export.request import ExportRequest
+from edgebench.manifest import is_artifact, read_artifact, write_manifest
+from edgebench.registry import load, lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgebench.manifest import Artifact
+    from edgebench.recipes import Precision, Recipe
+
+NEEDED = {
+    "classifier": ("torch", "onnx", "onnxscript", "h5py"),
+    "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+}
+
+
+def export(
+    recipe: Recipe,
+    *,
+    weights: str | None,
+    precision: Precision,
+    dialect: Literal["ort", "portable"],
+    output: Path,
+    say: Callable[[str], None],
+    calibration: Path | None = None,
+    overwrite: bool = False,
+) -> Artifact:
+    """Export one model.
+
+    Everything is written into a folder beside `output` and renamed at the very end, so that a kill leaves nothing
+    that an engine would trust.
+
+    Args:
+        recipe: the model.
+        weights: a path, a hub id, or None for the recipe's own.
+        precision: of the graphs.
+        dialect: 'portable' for any runtime; 'ort' with ONNX Runtime's fused operators.
+        output: the artifact's folder.
+        say: called with the name of each step as it begins.
+        calibration: a folder of images, for classifiers in int8.
+        overwrite: replace an artifact that is there.
+
+    Raises:
+        EdgebenchError: of the family that fits; nothing is left behind.
+
+    """
+    if output.exists() and not (overwrite and is_artifact(output)) and (not output.is_dir() or any(output.iterdir())):
+        hint = "pass --overwrite to replace it" if is_artifact(output) else "pass another --output"
+        raise UsageError("exists already", where=output, hint=hint)
+    missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
+    if calibration is not None and (recipe.family != "classifier" or precision != "int8"):
+        raise UsageError(
+            "--calibration is for classifiers in int8", hint="language models take weight-only int8, which needs none"
+        )
+    source = find_weights(recipe, weights)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.unfinished-", dir=output.parent))
+    try:
+        request = ExportRequest(
+            recipe=recipe,
+            weights=source,
+            precision=precision,
+            dialect=dialect if recipe.family != "classifier" else "portable",
+            folder=partial,
+            say=say,
+            calibration=calibration,
+        )
+        manifest = load(lookup(FAMILIES, recipe.family, what="family"))(request)
+        write_manifest(partial, manifest)
+        if output.exists():
+            shutil.rmtree(output)
+        partial.chmod(0o755)
+        partial.replace(output)
+    except OSError as error:
+        raise CheckpointError(f"the export cannot be written: {error.strerror or error}", where=output) from error
+    except MemoryError as error:
+        raise EdgebenchError("not enough memory for this export") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return read_artifact(output, verify=False)
+
+
+def find_weights(recipe: Recipe, weights: str | None) -> Path:
+    """The checkpoint: as given (a path or a hub id), else embedded, else from the recipe's hub id.
+
+    Raises:
+        CheckpointError: it is nowhere; the advice says what to pass.
+
+    """
+    from edgebench.export.checkpoint import fetch, looks_like_hub_id
+
+    if weights is not None:
+        path = Path(weights).expanduser()
+        if path.exists():
+            return path
+        if recipe.family == "classifier" or not looks_like_hub_id(weights):
+            raise CheckpointError("does not exist", where=weights, hint=f"--weights takes {_wanted(recipe)}")
+        return fetch(weights)
+    if recipe.embedded is not None:
+        return Path(__file__).resolve().parent.parent / recipe.embedded
+    if recipe.hub_id is not None:
+        return fetch(recipe.hub_id)
+    raise CheckpointError(
+        f"{recipe.name} has no weights here", hint=f"pass --weights {_wanted(recipe)}, published at {recipe.source}"
+    )
+
+
+def _wanted(recipe: Recipe) -> str:
+    if recipe.family == "classifier":
+        return f"the file {recipe.weights_file}" if recipe.weights_file else "a weights file"
+    return "a Hugging Face checkpoint folder or a hub id"

@@ -1,0 +1,89 @@
+"""Encoded bytes -> uint8 RGB pixels, by stated rules, with Pillow."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from edgebench.errors import SampleError, one_line
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_PIXELS = 178_956_970
+"""Pillow's own limit: larger images are refused from their header, before anything is allocated."""
+ImagePath = Literal["lossless", "official-jpeg75"]
+
+
+def decode(
+    data: bytes,
+    *,
+    orientation: Literal["exif", "ignore"] = "exif",
+    alpha: Literal["drop", "white"] = "drop",
+    image_path: ImagePath = "lossless",
+    max_pixels: int = MAX_PIXELS,
+) -> NDArray[np.uint8]:
+    """Decode one image.
+
+    Args:
+        data: the encoded bytes; of an animation the first frame is taken.
+        orientation: apply the EXIF orientation once, or not at all.
+        alpha: drop an alpha channel, or composite it on white.
+        image_path: 'official-jpeg75' puts the picture through one more JPEG pass with Pillow's defaults (quality
+            75, 4:2:0), ignoring EXIF, as the published Forensics-Bench scores did.
+        max_pixels: the largest width x height.
+
+    Returns:
+        uint8 [H, W, 3], RGB.
+
+    Raises:
+        SampleError: no image, a truncated one, or one that is too large.
+
+    """
+    if not data:
+        raise SampleError("the image is empty (0 bytes)")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image: Image.Image = Image.open(io.BytesIO(data))
+            if image.width * image.height > max_pixels:
+                raise SampleError(f"the image is {image.width} x {image.height}, over the limit of {max_pixels} pixels")
+            image.load()
+            if image_path == "official-jpeg75":
+                image = _second_jpeg(image)
+            elif orientation == "exif":
+                image = ImageOps.exif_transpose(image)
+            return np.asarray(_rgb(image, alpha), dtype=np.uint8)
+    except SampleError:
+        raise
+    except UnidentifiedImageError as error:
+        raise SampleError("the bytes are no image that can be decoded") from error
+    except Exception as error:  # Pillow's decoders raise whatever their format's damage leads to
+        raise SampleError(f"the image cannot be decoded: {one_line(error)}") from error
+
+
+def _rgb(image: Image.Image, alpha: Literal["drop", "white"]) -> Image.Image:
+    if image.mode.startswith("I;16") or image.mode == "I":
+        # Pillow's own conversion clips 16-bit greys to white; keep the upper byte.
+        grey = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
+        image = Image.fromarray(grey)
+    if alpha == "white" and ("A" in image.getbands() or "transparency" in image.info):
+        over = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", over.size, (255, 255, 255, 255)), over)
+    return image.convert("RGB")
+
+
+def _second_jpeg(image: Image.Image) -> Image.Image:
+    """Pillow's default JPEG and back. Only modes that JPEG cannot hold are converted first, as published."""
+    if image.mode not in {"RGB", "L", "CMYK"}:
+        image = image.convert("RGB")
+    stream = io.BytesIO()
+    image.save(stream, format="JPEG")
+    stream.seek(0)
+    again: Image.Image = Image.open(stream)
+    again.load()
+    return again

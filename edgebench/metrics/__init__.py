@@ -1,0 +1,1 @@
+"""Metrics: pure functions of records. What is unknown is None, never 0."""

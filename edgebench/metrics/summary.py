@@ -1,0 +1,198 @@
+"""A run's records -> its summary, as plain data. This is the JSON that `run`, `score` and `report` print."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgebench.answers import judge
+from edgebench.metrics.binary import binary_scores
+from edgebench.metrics.forensics import forensics_scores
+from edgebench.metrics.intervals import wilson
+from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.records import NO_ANSWER, Sitting
+
+if TYPE_CHECKING:
+    from edgebench.records import Record, Run
+
+ERRORS_SHOWN = 5
+
+
+class _Tally:
+    """What is kept of each record: a few numbers, so that 63,292 of them stay small."""
+
+    def __init__(self) -> None:
+        self.asked = self.answered = self.unparsed = self.failed = self.not_asked = self.right = 0
+        self.by_category: dict[str, list[int]] = {}
+        self.methods: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
+        self.unparsed_by_target: dict[str, int] = {}
+        self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, "ttft")}
+        self.tpot: list[int] = []
+        self.output_tokens: list[int] = []
+        self.prompt_tokens: list[int] = []
+        self.forged: list[bool] = []
+        self.forged_right: list[bool] = []
+        self.scores: list[float] = []
+        self.peak: int | None = None
+        self.cut_off = 0
+
+    def add(self, record: Record, *, scoring: str, matcher: str) -> None:
+        if record.peak_memory_bytes is not None:
+            self.peak = max(self.peak or 0, record.peak_memory_bytes)
+        if record.not_asked is not None:
+            self.not_asked += 1
+            return
+        self.asked += 1
+        row = self.by_category.setdefault(record.category, [0, 0, 0, 0])
+        if record.error is not None:
+            self.failed += 1
+            row[3] += 1
+            self.errors[record.error] = self.errors.get(record.error, 0) + 1
+            return
+        answer, method = judge(record, scoring=scoring, matcher=matcher)
+        right = answer == record.target
+        self.answered += 1
+        self.right += right
+        row[0] += 1
+        row[1] += right
+        if answer == NO_ANSWER:
+            self.unparsed += 1
+            row[2] += 1
+            self.unparsed_by_target[record.target] = self.unparsed_by_target.get(record.target, 0) + 1
+        self.methods[method or "none"] = self.methods.get(method or "none", 0) + 1
+        self.cut_off += record.finish == "length"
+        self._binary(record, right)
+        self._times(record)
+
+    def _binary(self, record: Record, right: bool) -> None:
+        if record.target in {"real", "forged"}:
+            forged = record.target == "forged"
+        elif record.forged_option is not None:
+            forged = record.target == record.forged_option
+        else:
+            return
+        self.forged.append(forged)
+        self.forged_right.append(right)
+        self.scores.append(float("nan") if record.score is None else record.score)
+
+    def _times(self, record: Record) -> None:
+        stages = record.stages_ns
+        for stage in STAGES:
+            if stage in stages:
+                self.stages[stage].append(stages[stage])
+        if record.output_tokens is not None:
+            self.output_tokens.append(record.output_tokens)
+        if record.prompt_tokens is not None:
+            self.prompt_tokens.append(record.prompt_tokens)
+        if "prefill" in stages:
+            self.stages["ttft"].append(stages["total"] - stages["decode"])
+            if record.output_tokens is not None and record.output_tokens >= 2:
+                self.tpot.append(stages["decode"] // (record.output_tokens - 1))
+
+
+def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
+    """All figures of a run.
+
+    Args:
+        run: opened for reading.
+        matcher: judge the answers by another matcher than the run's own.
+
+    Raises:
+        RunError: the records are damaged.
+
+    """
+    header = run.header
+    settings = header.settings
+    used = matcher or settings.matcher
+    tally = _Tally()
+    sittings: list[Sitting] = []
+    for line in run.lines():
+        if isinstance(line, Sitting):
+            sittings.append(line)
+        else:
+            tally.add(line, scoring=settings.scoring, matcher=used)
+    total_ns = sum(tally.stages["total"])
+    interval = wilson(tally.right, tally.answered)
+    return {
+        "run": run.folder.name,
+        "created": header.created,
+        "edgebench": header.edgebench,
+        "summary": {
+            "questions": tally.asked,
+            "answered": tally.answered,
+            "unparsed": tally.unparsed,
+            "failed": tally.failed,
+            "not_asked": tally.not_asked,
+            "complete": tally.asked + tally.not_asked >= header.data.questions,
+            "accuracy": tally.right / tally.answered if tally.answered else None,
+            "accuracy_interval": interval,
+            "accuracy_note": "right / answered; an answer without an option counts as wrong, a failed question is left out; 95 % Wilson interval",
+            "cut_off_at_token_limit": tally.cut_off,
+            "methods": dict(sorted(tally.methods.items())),
+            "unparsed_by_right_answer": dict(sorted(tally.unparsed_by_target.items())),
+            "errors": [
+                {"error": e, "samples": n}
+                for e, n in sorted(tally.errors.items(), key=lambda item: -item[1])[:ERRORS_SHOWN]
+            ],
+        },
+        "scores": _scores(tally, settings.bench),
+        "categories": {
+            slug: {
+                "answered": a,
+                "right": r,
+                "unparsed": z,
+                "failed": f,
+                "accuracy": r / a if a else None,
+                "interval": wilson(r, a),
+            }
+            for slug, (a, r, z, f) in sorted(tally.by_category.items())
+        },
+        "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values}
+        | ({"tpot": stage_ms(tally.tpot)} if tally.tpot else {}),
+        "latency_note": "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+        "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token",
+        "throughput": {
+            "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
+            "note": "questions / sum of their total times, one at a time",
+            "prompt_tokens_mean": float(np.mean(tally.prompt_tokens)) if tally.prompt_tokens else None,
+            "output_tokens_mean": float(np.mean(tally.output_tokens)) if tally.output_tokens else None,
+        },
+        "memory": {
+            "peak_bytes": tally.peak,
+            "after_load_bytes": sittings[-1].memory_after_load_bytes if sittings else None,
+            "method": sittings[-1].memory_method if sittings else None,
+            "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
+        },
+        "load_ms": sittings[-1].load_ns / 1e6 if sittings else None,
+        "settings": asdict(settings) | {"matcher": used},
+        "artifact": None if header.artifact is None else asdict(header.artifact),
+        "data": asdict(header.data),
+        "host": asdict(sittings[-1].host) if sittings else None,
+        "engine": sittings[-1].engine if sittings else None,
+        "sittings": len(sittings),
+        "notes": _notes(sittings),
+    }
+
+
+def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if bench.startswith("forensics"):
+        rows = {slug: row for slug, row in tally.by_category.items() if row[0]}
+        found["forensics"] = forensics_scores({s: r[1] for s, r in rows.items()}, {s: r[0] for s, r in rows.items()})
+    if tally.forged:
+        scores = np.array(tally.scores, dtype=np.float64)
+        known = None if np.isnan(scores).any() else scores
+        found["binary"] = binary_scores(np.array(tally.forged), np.array(tally.forged_right), known)
+    return found
+
+
+def _notes(sittings: list[Sitting]) -> list[str]:
+    notes = []
+    if len(sittings) > 1:
+        notes.append(f"answered in {len(sittings)} sittings: the times of different sittings are pooled here")
+    if len({(s.host.machine, s.host.cpu, s.host.system) for s in sittings}) > 1:
+        notes.append("the sittings ran on different machines")
+    return notes

@@ -1,0 +1,333 @@
+"""The one place that knows the whole road: artifact + bench -> questions -> engine -> records."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from edgebench import __version__
+from edgebench.answers import judge
+from edgebench.benches import BENCHES
+from edgebench.engines import ENGINES
+from edgebench.environment import describe_host
+from edgebench.errors import EngineError, RunError, UsageError
+from edgebench.manifest import MANIFEST, is_artifact, read_artifact
+from edgebench.profiles import load_profile
+from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
+from edgebench.prompts.matchers import MATCHERS
+from edgebench.prompts.styles import style as check_style
+from edgebench.recipes import load_recipe
+from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.registry import load, lookup
+from edgebench.runner import HowToAsk, Query
+from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
+
+if TYPE_CHECKING:
+    from edgebench.benches.base import Bench, Sample
+    from edgebench.manifest import Artifact
+    from edgebench.media.decode import ImagePath
+
+RESTARTS = 3
+"""How often in one sitting a dead engine is started again."""
+FAILURES_IN_A_ROW = 10
+"""So many engine errors in a row end the sitting: the fault is not the samples'."""
+
+
+class Progress(Protocol):
+    """Who watches a run."""
+
+    def begin(self, total: int, done: int) -> None:
+        """The run has `total` samples, `done` of which were answered in an earlier sitting."""
+
+    def advance(self, failed: bool) -> None:
+        """One more is on the disk."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What `edgebench run` was asked for."""
+
+    artifact: Artifact | None
+    engine: str
+    bench: str
+    data: Path | None
+    output: Path | None
+    """None: a new folder in `runs/`."""
+    resume: bool = False
+    limit: int | None = None
+    provider: str | None = None
+    profile: str = "cpu"
+    scoring: Literal["generate", "logits"] = "generate"
+    matcher: str = DEFAULT_MATCHER
+    prompt_style: str | None = None
+    image_path: ImagePath = "lossless"
+    max_new_tokens: int | None = None
+    warmup: bool = True
+
+
+def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
+    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
+
+    Args:
+        name: a folder, a recipe's name, or None.
+        engine: 'null' needs none.
+        say: called with one line when something was chosen for the user.
+
+    Raises:
+        ArtifactError: the folder is no finished artifact.
+        UsageError: nothing fits; the advice says what to export.
+
+    """
+    if name is not None and (Path(name).exists() or "/" in name):
+        return read_artifact(Path(name))
+    if name is None and engine == "null":
+        return None
+    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
+    for _, folder in sorted(exports, reverse=True):
+        artifact = read_artifact(folder, verify=False)
+        if name is None or artifact.manifest.name == name:
+            say(f"taking the newest export here: {folder}")
+            return read_artifact(folder)
+    if name is not None:
+        recipe = load_recipe(name)
+        raise UsageError(
+            f"{recipe.name!r} has no export here",
+            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
+        )
+    return _embedded(say)
+
+
+def _embedded(say: Any) -> Artifact:
+    """The embedded demo model, exported once into the user's cache."""
+    from edgebench.export.run import export
+    from edgebench.places import cache_folder
+
+    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
+    say(f"no export here; taking the embedded demo model: {folder}")
+    if is_artifact(folder):
+        return read_artifact(folder)
+    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
+
+
+def run(plan: RunPlan, progress: Progress) -> Path:
+    """Ask every question once, keep every answer, and return the run's folder.
+
+    Raises:
+        EdgebenchError: of the family that fits. What was answered before stays answered.
+
+    """
+    engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
+    bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
+    lookup(MATCHERS, plan.matcher, what="answer matcher")
+    bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
+    header = _header(plan, bench)
+    folder, store, done, sitting = _open_store(plan, header)
+    with store:
+        total = header.data.questions
+        progress.begin(total, len(done))
+        if len(done) >= total:
+            return folder
+        how = HowToAsk(
+            scoring=plan.scoring,
+            prompt_style=header.settings.prompt_style,
+            image_path=plan.image_path,
+            max_new_tokens=header.settings.max_new_tokens,
+        )
+        options = {} if plan.provider is None else {"provider": plan.provider}
+        profile = load_profile(plan.profile)
+        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
+        family = "llava" if plan.artifact is None else plan.artifact.manifest.family
+        with contextlib.ExitStack() as stack:
+            for sample in bench.samples():
+                if sample.id in done:
+                    continue
+                record = desk.record(sample, bench.suits(family, sample), stack)
+                store.append(record)
+                progress.advance(record.error is not None)
+    return folder
+
+
+def _header(plan: RunPlan, bench: Bench) -> RunHeader:
+    manifest = None if plan.artifact is None else plan.artifact.manifest
+    text = None if manifest is None else manifest.text
+    style = plan.prompt_style or (text.prompt_style if text else "default")
+    check_style(style)
+    if plan.scoring == "logits" and manifest is not None and manifest.family == "classifier":
+        raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
+    fact = None
+    if plan.artifact is not None and manifest is not None:
+        fact = ArtifactFact(
+            name=manifest.name,
+            family=manifest.family,
+            dialect=manifest.dialect,
+            precision=manifest.precision,
+            bytes=manifest.bytes,
+            manifest_sha256=plan.artifact.manifest_sha256,
+            source_sha256=manifest.source.sha256,
+            passport=manifest.preprocess.passport(),
+            parity=None if manifest.parity is None else asdict(manifest.parity),
+        )
+    settings = Settings(
+        engine=plan.engine,
+        provider=plan.provider or "default",
+        bench=plan.bench,
+        scoring="threshold" if manifest is not None and manifest.family == "classifier" else plan.scoring,
+        matcher=plan.matcher,
+        prompt_style=style,
+        image_path=plan.image_path,
+        max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
+        limit=plan.limit,
+    )
+    return RunHeader(
+        format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
+    )
+
+
+def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str], int]:
+    """The run's folder, opened; the ids that are answered already; and the number of this sitting."""
+    folder = plan.output
+    if folder is None and plan.resume:
+        folder = _unfinished(header)
+    if folder is not None and plan.resume and is_run(folder):
+        store = Store.resume(folder)
+        try:
+            run = Run(folder)
+            _same(run, header)
+            done: set[str] = set()
+            sittings = 0
+            for line in run.lines():
+                if isinstance(line, Sitting):
+                    sittings += 1
+                else:
+                    done.add(line.id)
+        except BaseException:
+            store.close()
+            raise
+        return folder, store, done, sittings + 1
+    if folder is None:
+        name = "no-model" if header.artifact is None else f"{header.artifact.name}-{header.artifact.precision}"
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        folder = Path("runs") / f"{name}-{plan.engine}-{plan.bench}-{stamp}"
+    return folder, Store.create(folder, header), set(), 1
+
+
+def _identity(header: RunHeader) -> tuple[Any, ...]:
+    artifact = None if header.artifact is None else header.artifact.manifest_sha256
+    return header.settings, artifact, header.data.fingerprint
+
+
+def _unfinished(header: RunHeader) -> Path | None:
+    """The newest run in `runs/` of the same model, data and settings."""
+    runs = sorted((p.parent for p in Path("runs").glob("*/run.json")), key=lambda p: p.stat().st_mtime_ns, reverse=True)
+    for folder in runs:
+        with contextlib.suppress(RunError):
+            if _identity(Run(folder).header) == _identity(header):
+                return folder
+    return None
+
+
+def _same(run: Run, header: RunHeader) -> None:
+    """Refuse to continue a run of another model, other data or other settings."""
+    old, new = run.header, header
+    differences = [
+        f"{k} {v!r} -> {asdict(new.settings)[k]!r}"
+        for k, v in asdict(old.settings).items()
+        if v != asdict(new.settings)[k]
+    ]
+    if _identity(old)[1] != _identity(new)[1]:
+        differences.append("another artifact")
+    if old.data.fingerprint != new.data.fingerprint:
+        differences.append("other data")
+    if differences:
+        raise RunError(
+            f"cannot be continued: {'; '.join(differences)}",
+            where=run.folder,
+            hint="pass the same options, or another --output",
+        )
+
+
+class _Desk:
+    """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
+
+    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan) -> None:
+        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
+        self._worker: Worker | None = None
+        self._described = False
+        self._deaths = 0
+        self._failures = 0
+
+    def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
+        """The record of one sample.
+
+        Raises:
+            EngineError: the engine cannot be started, or fails again and again.
+
+        """
+        record = Record(
+            id=sample.id,
+            sitting=self._sitting,
+            target=sample.target,
+            category=sample.category,
+            options=dict(sample.question.options) or None,
+            forged_option=sample.question.forged_option,
+            facts=sample.facts,
+        )
+        if sample.problem is not None:
+            return replace(record, error=sample.problem)
+        if not suits:
+            return replace(record, not_asked="this question does not suit a classifier")
+        query = Query(sample.id, sample.images, sample.question)
+        try:
+            reply = self._ask(query, stack)
+        except WorkerDied as death:
+            self._deaths += 1
+            if self._worker is None or self._deaths > RESTARTS:
+                raise
+            self._worker = None
+            return replace(record, error=f"engine: {death}")
+        record = replace(record, peak_memory_bytes=reply.peak_memory_bytes)
+        if reply.answer is None:
+            self._count_failure(reply.error or "")
+            return replace(record, error=reply.error)
+        self._failures = 0
+        record = replace(record, **vars(reply.answer))
+        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
+        return replace(record, answer=answer, method=method)
+
+    def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
+        if self._worker is None:
+            self._worker = stack.enter_context(Worker(self._plan))
+            warmup = self._worker.ask(query).answer if self._run.warmup else None
+            if not self._described:
+                self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
+                self._described = True
+        return self._worker.ask(query)
+
+    def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
+        ready = worker.ready
+        return Sitting(
+            sitting=self._sitting,
+            started=_now(),
+            host=describe_host(),
+            engine=ready.facts,
+            load_ns=ready.load_ns,
+            warmup_ns=warmup,
+            memory_after_load_bytes=ready.memory_bytes,
+            memory_method=ready.memory_method,
+            profile=self._plan.profile.name,
+        )
+
+    def _count_failure(self, error: str) -> None:
+        self._failures = self._failures + 1 if error.startswith("engine: ") else 0
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise EngineError(
+                f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
+                hint="the answers so far are kept; --resume continues",
+            )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

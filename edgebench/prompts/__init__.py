@@ -1,0 +1,1 @@
+"""Prompt styles and answer matchers: how a question is put, and what an answer's text says."""

@@ -1,0 +1,119 @@
+"""From a question to token ids: chat template, image placeholders, tokenizer. No framework needed."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from edgebench.errors import ArtifactError, SampleError, one_line
+from edgebench.prompts.styles import message
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from edgebench.benches.base import Question
+    from edgebench.manifest import Text
+
+
+class Conversation:
+    """The text side of one language model."""
+
+    def __init__(self, text: Text, tokenizer: Path) -> None:
+        """Load the tokenizer and compile the chat template.
+
+        Raises:
+            ArtifactError: either is damaged.
+
+        """
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from tokenizers import Tokenizer
+
+        self.text = text
+        try:
+            self._tokenizer: Any = Tokenizer.from_file(str(tokenizer))
+        except Exception as error:  # the library raises plain Exception
+            raise ArtifactError(f"is no tokenizer: {one_line(error)}", where=tokenizer) from error
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.globals["raise_exception"] = _raise
+        try:
+            self._template = environment.from_string(text.chat_template)
+        except TemplateError as error:
+            raise ArtifactError(f"the chat template is wrong: {one_line(error)}", where=tokenizer.parent) from error
+
+    def prompt(self, question: Question, tiles: Sequence[int], *, style: str | None = None) -> str:
+        """The prompt as text, each image's placeholder opened into its tokens.
+
+        Args:
+            question: what is asked.
+            tiles: number of tiles of each image.
+            style: a prompt style; None is the artifact's own.
+
+        Raises:
+            SampleError: the template fails, or does not place the images.
+
+        """
+        from jinja2 import TemplateError
+
+        token = self.text.image_token
+        messages = message(style or self.text.prompt_style, question, len(tiles))
+        for part in messages[0]["content"]:
+            if part["type"] == "text":
+                # A question must not be able to place an image of its own.
+                part["text"] = part["text"].replace(token, token.strip("<>[]|"))
+        try:
+            rendered = self._template.render(
+                messages=messages,
+                add_generation_prompt=True,
+                bos_token=self.text.bos_token,
+                eos_token=self.text.eos_token,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise SampleError(f"the chat template failed: {one_line(error)}") from error
+        pieces = rendered.split(token)
+        if len(pieces) != len(tiles) + 1:
+            raise SampleError(f"the chat template placed {len(pieces) - 1} images, the question has {len(tiles)}")
+        prompt: str = pieces[0]
+        for count, piece in zip(tiles, pieces[1:], strict=True):
+            prompt += (
+                "".join(token * self.text.tokens_per_tile + self.text.tile_suffix.format(tile=k) for k in range(count))
+                + piece
+            )
+        return prompt
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids. The tokenizer adds its start token unless the template already did."""
+        starts = bool(self.text.bos_token) and prompt.startswith(self.text.bos_token)
+        ids: list[int] = self._tokenizer.encode(prompt, add_special_tokens=not starts).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, without special tokens."""
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def first_ids(self, word: str) -> list[int]:
+        """Ids that may stand first when the answer is `word`: with and without a space before it.
+
+        Empty when the word takes more than one token, so that no single token stands for it.
+        """
+        found = []
+        for form in (word, " " + word):
+            ids = self._tokenizer.encode(form, add_special_tokens=False).ids
+            visible = [i for i in ids if self._tokenizer.decode([i], skip_special_tokens=False).strip()]
+            if len(visible) == 1 and visible[0] not in found and visible[0] != self._unknown:
+                found.append(visible[0])
+        return found
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        for token in ("<unk>", "[UNK]"):
+            found: int | None = self._tokenizer.token_to_id(token)
+            if found is not None:
+                return found
+        return None
+
+
+def _raise(text: str) -> None:
+    raise ValueError(text)

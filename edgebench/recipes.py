@@ -1,0 +1,96 @@
+"""Recipes: what to export and how, one model each, in `recipes/*.yaml`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from edgebench.config import build, data_folder, read_yaml
+from edgebench.errors import ConfigError, UsageError, did_you_mean
+from edgebench.manifest import Preprocess
+
+Precision = Literal["fp32", "fp16", "int8"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What parity at export has to keep. None: no bound is stated, the figure is only reported."""
+
+    max_abs: float | None = None
+    relative_rms: float | None = None
+    top1: float | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How a language model is asked."""
+
+    style: str
+    """A name of `edgebench.prompts.styles`."""
+    chat_template: str | None = None
+    """Jinja2, in place of the checkpoint's own."""
+    max_new_tokens: int = 512
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One model."""
+
+    name: str
+    summary: str
+    family: Literal["classifier", "llava"]
+    source: str
+    """Where the weights are published, for people: a hub id or an address."""
+    licence: str
+    network: str | None = None
+    """classifier: a name of `edgebench.export.networks`."""
+    hub_id: str | None = None
+    """llava: what `--weights` takes from a model hub when none is given."""
+    embedded: str | None = None
+    """A checkpoint folder inside the package, relative to `edgebench/`."""
+    weights_file: str | None = None
+    """classifier: the published name of the weights file."""
+    preprocess: Preprocess | None = None
+    """None: taken from the checkpoint's preprocessor_config.json."""
+    prompt: Prompt | None = None
+    parity: dict[str, Bound] = field(default_factory=dict)
+    """Bounds by precision."""
+    parameters_b: float | None = None
+
+    def bound(self, precision: str) -> Bound:
+        """The bound of a precision; an empty one where the recipe states none."""
+        return self.parity.get(precision, Bound())
+
+
+@lru_cache(maxsize=1)
+def recipe_paths() -> dict[str, Path]:
+    """Every shipped recipe by name."""
+    return {path.stem: path for path in sorted(data_folder("recipes").glob("*.yaml"))}
+
+
+def load_recipe(name: str) -> Recipe:
+    """A recipe by its name, or by the path of a YAML file.
+
+    Raises:
+        UsageError: no recipe of that name.
+        ConfigError: the file is wrong.
+
+    """
+    path = recipe_paths().get(name)
+    if path is None:
+        path = Path(name)
+        if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+            raise UsageError(
+                f"no recipe is called {name!r}",
+                hint=did_you_mean(name, recipe_paths()) + "; `edgebench models` lists them",
+            )
+    recipe = build(Recipe, read_yaml(path), where=str(path))
+    if recipe.name != path.stem:
+        raise ConfigError(f"is called {recipe.name!r} inside and {path.stem!r} outside", where=path)
+    if recipe.family == "classifier" and (recipe.network is None or recipe.preprocess is None):
+        raise ConfigError("a classifier needs 'network' and 'preprocess'", where=path)
+    if recipe.family == "llava" and recipe.prompt is None:
+        raise ConfigError("a language model needs 'prompt'", where=path)
+    return recipe

@@ -1,0 +1,338 @@
+"""One record per question, and the crash-safe store that keeps them.
+
+A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
+appended). A line is either a sitting (one process of `edgebench run` at work) or an answer. A line is complete
+when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts.
+Facts are kept and numbers derived: every metric is a pure function of these lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from edgebench.config import build
+from edgebench.environment import Host
+from edgebench.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+FORMAT = "edgebench-run/1"
+HEADER = "run.json"
+RECORDS = "records.jsonl"
+NO_ANSWER = "Z"
+"""The letter that the published benchmarks give to an answer without an option."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides an answer besides the artifact and the data. Two runs compare only if these agree."""
+
+    engine: str
+    provider: str
+    bench: str
+    scoring: str
+    """'generate' (greedy tokens, then a matcher) or 'logits' (the likeliest option letter)."""
+    matcher: str
+    prompt_style: str
+    image_path: str
+    """'lossless', or 'official-jpeg75': one more JPEG pass at quality 75, as in the published scores."""
+    max_new_tokens: int
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class ArtifactFact:
+    """The artifact of a run, as far as a report needs it."""
+
+    name: str
+    family: str
+    dialect: str
+    precision: str
+    bytes: int
+    manifest_sha256: str
+    source_sha256: str
+    passport: str
+    parity: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class DataFact:
+    """The benchmark data of a run."""
+
+    name: str
+    bytes: int
+    fingerprint: str
+    """How the data were recognised again: see the bench's `fingerprint`."""
+    questions: int = 0
+    """How many samples the run is over, with its limit."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class RunHeader:
+    """The facts of a run that hold for every sitting."""
+
+    format: str
+    created: str
+    edgebench: str
+    settings: Settings
+    artifact: ArtifactFact | None
+    """None for the engine `null` without a model."""
+    data: DataFact
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """One process of `edgebench run` at work on a run."""
+
+    sitting: int
+    started: str
+    host: Host
+    engine: dict[str, Any]
+    """The engine's own facts: versions, providers, threads."""
+    load_ns: int
+    """Loading the artifact into the engine, without the warm-up."""
+    warmup_ns: int | None
+    """The warm-up question, answered once and thrown away; None when there was none."""
+    memory_after_load_bytes: int | None
+    memory_method: str
+    profile: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One answered, or failed, question."""
+
+    id: str
+    sitting: int
+    target: str
+    """The right answer: a letter, or 'real' / 'forged'."""
+    category: str
+    answer: str | None = None
+    """A letter, 'real' / 'forged', or 'Z' when the text holds no answer. None when the question failed."""
+    method: str | None = None
+    """How the answer was found: the matcher's own word, 'logits' or 'threshold'."""
+    text: str | None = None
+    """What the model wrote."""
+    score: float | None = None
+    """P(forged), in [0, 1]."""
+    option_logprobs: dict[str, float] | None = None
+    """Natural logarithm of the probability of each option's letter as the first token."""
+    finish: str | None = None
+    """'stop' or 'length': why the text ended."""
+    stages_ns: dict[str, int] = field(default_factory=dict)
+    """read, preprocess, vision, prefill, decode, total. Total runs from the bytes to the last token; it leaves
+    out read."""
+    tiles: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    """Tokens that the model gave, its end token included."""
+    peak_memory_bytes: int | None = None
+    """The engine process's peak up to this answer."""
+    options: dict[str, str] | None = None
+    forged_option: str | None = None
+    """Binary questions: the letter that says 'forged'."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What the bench knows of the sample: file format, generator, ..."""
+    error: str | None = None
+    """Why the question could not be asked or answered."""
+    not_asked: str | None = None
+    """Why the question was left out: it does not suit this kind of model. It counts neither way."""
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """A record as plain data, without the fields that say nothing."""
+    plain: dict[str, Any] = dataclasses.asdict(value)
+    return {k: v for k, v in plain.items() if v is not None and v != {}}
+
+
+class Run:
+    """A run folder, opened for reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.header = _read_header(folder)
+
+    def lines(self) -> Iterator[Sitting | Record]:
+        """Every complete line, in order.
+
+        Raises:
+            RunError: a line in the middle is damaged.
+
+        """
+        path = self.folder / RECORDS
+        if not path.exists():
+            return
+        with path.open("rb") as stream:
+            for number, raw in enumerate(stream, 1):
+                if not raw.endswith(b"\n"):
+                    return
+                where = f"{path}:{number}"
+                try:
+                    value = json.loads(raw)
+                    kind = value.pop("kind")
+                except (ValueError, KeyError, AttributeError) as error:
+                    raise RunError(
+                        "is not a record",
+                        where=where,
+                        hint="the file was changed by something else; move the line out of it",
+                    ) from error
+                if kind == "sitting":
+                    yield build(Sitting, value, where=where, error=RunError)
+                else:
+                    yield build(Record, value, where=where, error=RunError)
+
+    def records(self) -> Iterator[Record]:
+        """The answers, in order."""
+        return (line for line in self.lines() if isinstance(line, Record))
+
+    def sittings(self) -> list[Sitting]:
+        """The sittings, in order."""
+        return [line for line in self.lines() if isinstance(line, Sitting)]
+
+
+class Store:
+    """A run folder, opened by one writer."""
+
+    def __init__(self, folder: Path, stream: IO[bytes], lock: IO[bytes]) -> None:
+        self.folder = folder
+        self._stream = stream
+        self._lock = lock
+
+    @classmethod
+    def create(cls, folder: Path, header: RunHeader) -> Store:
+        """A new run.
+
+        Raises:
+            RunError: the folder holds something already, or cannot be written.
+
+        """
+        if folder.exists() and any(folder.iterdir()):
+            raise RunError("is not empty", where=folder, hint="pass --resume to continue it, or another --output")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial = folder / (HEADER + ".partial")
+            with partial.open("w", encoding="utf-8") as stream:
+                json.dump(dataclasses.asdict(header), stream, indent=1, ensure_ascii=False)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(folder / HEADER)
+        except OSError as error:
+            raise RunError(f"cannot be written: {error.strerror or error}", where=folder) from error
+        return cls._open(folder)
+
+    @classmethod
+    def resume(cls, folder: Path) -> Store:
+        """An existing run, its torn last line cut off.
+
+        Raises:
+            RunError: there is none, it is damaged, or another process writes it.
+
+        """
+        _read_header(folder)
+        store = cls._open(folder)
+        try:
+            store._cut_torn_line()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def _open(cls, folder: Path) -> Store:
+        try:
+            lock = (folder / "lock").open("ab")
+            if not _lock(lock):
+                lock.close()
+                raise RunError("is being written by another edgebench", where=folder, hint="wait for it or stop it")
+            stream = (folder / RECORDS).open("ab", buffering=0)
+        except OSError as error:
+            raise RunError(f"cannot be written: {error.strerror or error}", where=folder) from error
+        return cls(folder, stream, lock)
+
+    def _cut_torn_line(self) -> None:
+        size = os.fstat(self._stream.fileno()).st_size
+        if size == 0:
+            return
+        with (self.folder / RECORDS).open("rb") as stream:
+            end = size
+            while end > 0:
+                start = max(0, end - 65536)
+                stream.seek(start)
+                newline = stream.read(end - start).rfind(b"\n")
+                if newline >= 0:
+                    end = start + newline + 1
+                    break
+                end = start
+        if end < size:
+            os.ftruncate(self._stream.fileno(), end)
+
+    def append(self, line: Sitting | Record) -> None:
+        """Write one line; when this returns, a kill of the process no longer loses it."""
+        kind = "sitting" if isinstance(line, Sitting) else "answer"
+        raw = json.dumps({"kind": kind, **to_json(line)}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        try:
+            written = self._stream.write(raw)
+        except OSError as error:
+            raise RunError(f"cannot be written: {error.strerror or error}", where=self.folder / RECORDS) from error
+        if written != len(raw):
+            raise RunError(
+                "the disk took only a part of a record",
+                where=self.folder / RECORDS,
+                hint="free some space, then --resume",
+            )
+
+    def close(self) -> None:
+        """Bring the records to the disk and let go of the folder."""
+        try:
+            os.fsync(self._stream.fileno())
+        finally:
+            self._stream.close()
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run."""
+    return (folder / HEADER).is_file()
+
+
+def _read_header(folder: Path) -> RunHeader:
+    path = folder / HEADER
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError("is not a run: it has no readable run.json", where=folder) from error
+    except ValueError as error:
+        raise RunError("is not JSON", where=path) from error
+    if isinstance(value, dict) and value.get("format") != FORMAT:
+        raise RunError(f"format {value.get('format')!r} is not {FORMAT!r}", where=path)
+    return build(RunHeader, value, where=str(path), error=RunError)
+
+
+def _lock(stream: IO[bytes]) -> bool:
+    """Take an exclusive lock that ends with the process; True where the system has no such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

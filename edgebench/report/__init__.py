@@ -1,0 +1,1 @@
+"""Reports: data, then renderers that are functions."""

@@ -1,0 +1,313 @@
+"""A summary, or a comparison of summaries, as plain tables of text. Unknown is shown as '–'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNKNOWN = "–"
+STAGE_NAMES = {
+    "preprocess": "preprocess",
+    "vision": "vision",
+    "prefill": "prefill",
+    "decode": "decode",
+    "ttft": "TTFT",
+    "tpot": "TPOT (a token)",
+    "total": "total",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def percent(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """A fraction in percent, with its interval."""
+    if value is None:
+        return UNKNOWN
+    shown = f"{100 * value:.1f} %"
+    return shown if interval is None else f"{shown}  [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def milliseconds(value: float | None) -> str:
+    """Milliseconds with three figures that mean something."""
+    if value is None:
+        return UNKNOWN
+    return (
+        f"{value:.0f}"
+        if value >= 100
+        else f"{value:.1f}"
+        if value >= 10
+        else f"{value:.2f}"
+        if value >= 0.1
+        else f"{value:.3f}"
+    )
+
+
+def mebibytes(value: float | None) -> str:
+    """Bytes as MiB."""
+    return UNKNOWN if value is None else f"{value / 2**20:.1f} MiB"
+
+
+def label(summary: dict[str, Any]) -> str:
+    """A short name of a run: model, precision, engine."""
+    artifact, settings = summary["artifact"], summary["settings"]
+    if artifact is None:
+        return f"no model / {settings['engine']}"
+    return f"{artifact['name']} {artifact['precision']} / {settings['engine']}"
+
+
+def run_tables(summary: dict[str, Any]) -> list[Table]:
+    """The report of one run."""
+    s = summary["summary"]
+    rows = [
+        ("accuracy", percent(s["accuracy"], s["accuracy_interval"])),
+        (
+            "questions",
+            f"{s['questions']}"
+            + ("" if s["complete"] else f" of {summary['data']['questions']}: the run is not finished"),
+        ),
+        ("answered", f"{s['answered']}"),
+        ("unparsed", f"{s['unparsed']} (counted as wrong)"),
+        ("failed", f"{s['failed']} (left out)"),
+    ]
+    if s["not_asked"]:
+        rows.append(("not asked", f"{s['not_asked']} (do not suit this kind of model)"))
+    if s["cut_off_at_token_limit"]:
+        rows.append(
+            ("cut off", f"{s['cut_off_at_token_limit']} at the limit of {summary['settings']['max_new_tokens']} tokens")
+        )
+    rows.append(("found by", ", ".join(f"{k} {v}" for k, v in s["methods"].items()) or UNKNOWN))
+    tables = [
+        Table(
+            f"Answers: {label(summary)} on {summary['settings']['bench']} ({summary['data']['name']})",
+            ("", ""),
+            tuple(rows),
+        )
+    ]
+    tables += _score_tables(summary["scores"])
+    tables.append(_latency(summary))
+    tables.append(_memory(summary))
+    if s["errors"]:
+        tables.append(
+            Table(
+                "Failed",
+                ("samples", "reason"),
+                tuple((str(e["samples"]), e["error"]) for e in s["errors"]),
+                "the most frequent reasons",
+            )
+        )
+    tables.append(_conditions(summary))
+    return tables
+
+
+def _score_tables(scores: dict[str, Any]) -> list[Table]:
+    found = []
+    if "forensics" in scores:
+        f = scores["forensics"]
+        rows = [("overall", percent(f["overall"]), f"{f['categories']} of 112 categories")]
+        rows += [
+            (name, percent(p["score"]), ", ".join(f"{k} {100 * v:.1f}" for k, v in p["values"].items()))
+            for name, p in f["perspectives"].items()
+        ]
+        found.append(
+            Table(
+                "Forensics-Bench scores",
+                ("perspective", "score", "by value"),
+                tuple(rows),
+                "means over the categories that were asked",
+            )
+        )
+    if "binary" in scores:
+        b = scores["binary"]
+        rows2 = (
+            ("balanced accuracy", percent(b["balanced_accuracy"], b["balanced_accuracy_interval"])),
+            (f"accuracy on real ({b['real']})", percent(b["accuracy_on_real"])),
+            (f"accuracy on forged ({b['forged']})", percent(b["accuracy_on_forged"])),
+            ("AUROC", percent(b["auroc"], b["auroc_interval"])),
+            ("EER", percent(b["eer"], b["eer_interval"])),
+        )
+        found.append(
+            Table("Real against forged", ("", ""), rows2, "95 % bootstrap intervals, 1000 draws within each class")
+        )
+    return found
+
+
+def _latency(summary: dict[str, Any]) -> Table:
+    rows = tuple(
+        (name, *(milliseconds(row[f"p{q}"]) for q in (50, 90, 99)), milliseconds(row["mean"]), str(row["n"]))
+        for stage, name in STAGE_NAMES.items()
+        if (row := summary["latency_ms"].get(stage)) is not None
+    )
+    speed = summary["throughput"]["questions_per_s"]
+    note = f"{UNKNOWN if speed is None else f'{speed:.2f}'} questions/s one at a time; '–' where there are too few for that percentile"
+    return Table("Latency, ms", ("stage", "p50", "p90", "p99", "mean", "n"), rows, note)
+
+
+def _memory(summary: dict[str, Any]) -> Table:
+    memory = summary["memory"]
+    rows = (
+        ("model on disk", mebibytes(memory["artifact_bytes"])),
+        ("engine process after loading", mebibytes(memory["after_load_bytes"])),
+        ("engine process, peak", mebibytes(memory["peak_bytes"])),
+        ("load time", UNKNOWN if summary["load_ms"] is None else f"{milliseconds(summary['load_ms'])} ms"),
+    )
+    return Table("Memory", ("", ""), rows, f"peak: {memory['method'] or UNKNOWN}")
+
+
+def _conditions(summary: dict[str, Any]) -> Table:
+    host, settings, artifact, engine = (
+        summary["host"],
+        summary["settings"],
+        summary["artifact"],
+        summary["engine"] or {},
+    )
+    rows = [
+        (
+            "host",
+            UNKNOWN
+            if host is None
+            else f"{host['device_model'] or host['cpu'] or UNKNOWN}, {host['logical_cores']} cores, {mebibytes(host['memory_bytes'])}, {host['system']}",
+        )
+    ]
+    versions = {} if host is None else {"edgebench": host["edgebench"], "python": host["python"], **host["packages"]}
+    rows.append(("versions", ", ".join(f"{k} {v}" for k, v in versions.items()) or UNKNOWN))
+    shown = {k: v for k, v in engine.items() if k != "engine"}
+    rows.append(("engine", f"{settings['engine']}, provider {settings['provider']}" + (f", {shown}" if shown else "")))
+    rows.append(
+        (
+            "asked by",
+            f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}",
+        )
+    )
+    if artifact is not None:
+        rows.append(
+            (
+                "artifact",
+                f"{artifact['name']}, {artifact['family']}, {artifact['precision']}, dialect {artifact['dialect']}, source {artifact['source_sha256'][:12]}",
+            )
+        )
+        rows.append(("parity at export", _parity(artifact["parity"])))
+    rows += [("note", note) for note in summary["notes"]]
+    return Table("Conditions", ("", ""), tuple(rows))
+
+
+def _parity(parity: dict[str, Any] | None) -> str:
+    if parity is None:
+        return UNKNOWN
+    worst: dict[str, tuple[float, float | None]] = {}
+    for row in parity["rows"]:
+        largest, agreement = worst.get(row["what"], (0.0, None))
+        agreements = [a for a in (agreement, row["top1_agreement"]) if a is not None]
+        worst[row["what"]] = (max(largest, row["max_abs_difference"]), min(agreements) if agreements else None)
+    return "; ".join(
+        f"{what} max |d| {d:.2g}" + ("" if a is None else f", top-1 {100 * a:.1f} %") for what, (d, a) in worst.items()
+    )
+
+
+def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
+    """Runs side by side; the first one is the base."""
+    runs = comparison["runs"]
+    columns = ("", *(label(r) for r in runs))
+
+    def row(name: str, cells: list[str]) -> tuple[str, ...]:
+        return (name, *cells)
+
+    rows = [row("accuracy", [percent(r["summary"]["accuracy"], r["summary"]["accuracy_interval"]) for r in runs])]
+    if any("binary" in r["scores"] for r in runs):
+        for key, name in (("balanced_accuracy", "balanced accuracy, real/forged"), ("auroc", "AUROC, real/forged")):
+            rows.append(
+                row(
+                    name,
+                    [
+                        percent(
+                            (r["scores"].get("binary") or {}).get(key),
+                            (r["scores"].get("binary") or {}).get(f"{key}_interval"),
+                        )
+                        for r in runs
+                    ],
+                )
+            )
+    rows.append(
+        row(
+            "answered / unparsed / failed",
+            [f"{s['answered']} / {s['unparsed']} / {s['failed']}" for s in (r["summary"] for r in runs)],
+        )
+    )
+    for stage, name in STAGE_NAMES.items():
+        if any(stage in r["latency_ms"] for r in runs):
+            rows.append(
+                row(
+                    f"{name}, ms  p50 / p90 / p99",
+                    [
+                        " / ".join(milliseconds((r["latency_ms"].get(stage) or {}).get(f"p{q}")) for q in (50, 90, 99))
+                        for r in runs
+                    ],
+                )
+            )
+    rows.append(
+        row(
+            "questions/s, one at a time",
+            [
+                UNKNOWN if r["throughput"]["questions_per_s"] is None else f"{r['throughput']['questions_per_s']:.2f}"
+                for r in runs
+            ],
+        )
+    )
+    for key, name in (
+        ("artifact_bytes", "model on disk"),
+        ("after_load_bytes", "engine process after loading"),
+        ("peak_bytes", "engine process, peak"),
+    ):
+        rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
+    rows.append(row("parity at export", [_parity((r["artifact"] or {}).get("parity")) for r in runs]))
+    tables = [
+        Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
+    ]
+    for pair in comparison["pairs"]:
+        tables += _pair(pair)
+    if comparison["differences"]:
+        tables.append(
+            Table(
+                "Not the same conditions",
+                ("what", *columns[1:]),
+                tuple((d["what"], *map(str, d["values"])) for d in comparison["differences"]),
+            )
+        )
+    return tables
+
+
+def _pair(pair: dict[str, Any]) -> list[Table]:
+    p = pair["paired"]
+    chance = UNKNOWN if p["mcnemar_p"] is None else f"{p['mcnemar_p']:.3g}"
+    difference = UNKNOWN if p["difference"] is None else f"{100 * p['difference']:+.1f} points"
+    rows = (
+        ("questions answered by both", str(p["both"])),
+        ("right -> wrong", str(p["lost"])),
+        ("wrong -> right", str(p["won"])),
+        ("difference of accuracy", difference),
+        ("exact McNemar p", chance),
+    )
+    found = [Table(f"{pair['base']}  ->  {pair['other']}", ("", ""), rows, "the same questions, one by one")]
+    if pair["categories"]:
+        shown = tuple(
+            (
+                c["category"],
+                str(c["answered"]),
+                percent(c["base"]),
+                percent(c["other"]),
+                f"{100 * c['difference']:+.1f}",
+            )
+            for c in pair["categories"]
+        )
+        found.append(Table("Categories that changed most", ("category", "questions", "base", "other", "points"), shown))
+    return found

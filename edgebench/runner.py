@@ -1,0 +1,244 @@
+"""The only clock. One question in, one answer with its stage times out.
+
+Timed, per question, in nanoseconds:
+- `read`: getting the encoded bytes (disk). Not part of `total`.
+- `preprocess`: decoding, geometry, normalising, chat template and tokens.
+- `vision`: the vision graph, or the classifier's only graph.
+- `prefill`: embedding and reading the prompt; ends with the logits of the first token.
+- `decode`: every further token.
+- `total`: from the bytes to the last token. `total - decode` is the time to first token (TTFT).
+
+Not timed: loading, the warm-up, matching the answer, writing the record, and the pipe between the processes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from edgebench.errors import SampleError
+from edgebench.media.decode import decode
+from edgebench.media.pixels import pixels
+from edgebench.prompts.conversation import Conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from edgebench.benches.base import Image, Question
+    from edgebench.engines.base import Engine
+    from edgebench.manifest import Artifact, Text
+    from edgebench.media.decode import ImagePath
+
+
+@dataclass(frozen=True)
+class Query:
+    """What the engine's side gets to know of a sample: no label, no category."""
+
+    id: str
+    images: tuple[Image, ...]
+    question: Question
+
+
+@dataclass(frozen=True)
+class HowToAsk:
+    """The settings of a run that the engine's side needs."""
+
+    scoring: Literal["generate", "logits"]
+    prompt_style: str
+    image_path: ImagePath
+    max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one query."""
+
+    text: str | None = None
+    score: float | None = None
+    """P(forged): a classifier's output, or P(yes) / (P(yes) + P(no)) of a yes/no question."""
+    option_logprobs: dict[str, float] | None = None
+    finish: str | None = None
+    stages_ns: dict[str, int] = field(default_factory=dict)
+    tiles: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Runner:
+    """Asks one engine, with one clock."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        artifact: Artifact | None,
+        how: HowToAsk,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            engine: already open.
+            artifact: what the engine has loaded; None for the null engine without one.
+            how: the run's settings.
+            clock: nanoseconds, never going back.
+
+        """
+        self.engine = engine
+        self.artifact = artifact
+        self.how = how
+        self.clock = clock
+        text = None if artifact is None else artifact.manifest.text
+        self.conversation = (
+            None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
+        )
+
+    def ask(self, query: Query) -> Answer:
+        """Answer one query.
+
+        Raises:
+            SampleError: this sample cannot be read or put to the model.
+            EngineError: the runtime failed.
+
+        """
+        start = self.clock()
+        data = [image.read() for image in query.images]
+        read = self.clock() - start
+        if self.artifact is None:
+            now = self.clock()
+            first = next(iter(query.question.options), "no")
+            return Answer(
+                text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
+            )
+        answer = (
+            self._classify(data)
+            if self.conversation is None
+            else self._converse(data, query.question, self.conversation)
+        )
+        answer.stages_ns["read"] = read
+        return answer
+
+    def _pixels(self, data: list[bytes]) -> list[NDArray[np.float32]]:
+        if self.artifact is None:
+            raise SampleError("there is no artifact")
+        p = self.artifact.manifest.preprocess
+        return [
+            pixels(decode(d, orientation=p.orientation, alpha=p.alpha, image_path=self.how.image_path), p) for d in data
+        ]
+
+    def _classify(self, data: list[bytes]) -> Answer:
+        if len(data) != 1:
+            raise SampleError(f"a classifier takes one image, the sample has {len(data)}")
+        begin = self.clock()
+        batch = self._pixels(data)[0]
+        seen = self.clock()
+        score = float(self.engine.classify(batch)[0])
+        end = self.clock()
+        if not np.isfinite(score):
+            raise SampleError(f"the classifier gave {score}")
+        return Answer(
+            score=score,
+            stages_ns={"preprocess": seen - begin, "vision": end - seen, "total": end - begin},
+            tiles=len(batch),
+        )
+
+    def _converse(self, data: list[bytes], question: Question, conversation: Conversation) -> Answer:
+        text = conversation.text
+        begin = self.clock()
+        tiles = self._pixels(data)
+        ids = np.array(
+            conversation.encode(conversation.prompt(question, [len(t) for t in tiles], style=self.how.prompt_style)),
+            dtype=np.int64,
+        )
+        self._check(ids, sum(len(t) for t in tiles), text)
+        prepared = self.clock()
+        features = self.engine.see(np.concatenate(tiles)) if tiles else np.zeros((0, self._hidden()), dtype=np.float32)
+        seen = self.clock()
+        first = self.engine.prefill(ids, features)
+        filled = self.clock()
+        tokens, finish = ([], "logits") if self.how.scoring == "logits" else self._generate(first, len(ids), text)
+        end = self.clock()
+        if not np.isfinite(first).all():
+            raise SampleError("the model gave logits that are not finite")
+        logprobs = self._logprobs(first, question, conversation)
+        if logprobs is None and self.how.scoring == "logits":
+            raise SampleError(
+                "an option's letter is not one token, so its probability is not known; use --scoring generate"
+            )
+        return Answer(
+            text=None
+            if self.how.scoring == "logits"
+            else conversation.decode(tokens[:-1] if finish == "stop" else tokens),
+            score=_p_forged(logprobs, question),
+            option_logprobs=logprobs,
+            finish=finish,
+            stages_ns={
+                "preprocess": prepared - begin,
+                "vision": seen - prepared,
+                "prefill": filled - seen,
+                "decode": end - filled,
+                "total": end - begin,
+            },
+            tiles=sum(len(t) for t in tiles),
+            prompt_tokens=len(ids),
+            output_tokens=len(tokens),
+        )
+
+    def _generate(self, logits: NDArray[np.float32], prompt: int, text: Text) -> tuple[list[int], str]:
+        """Greedy tokens, the end token included, and why they end."""
+        tokens: list[int] = []
+        limit = min(self.how.max_new_tokens, text.context_length - prompt)
+        while True:
+            token = int(logits.argmax())
+            tokens.append(token)
+            if token in text.eos_token_ids:
+                return tokens, "stop"
+            if len(tokens) >= limit:
+                return tokens, "length"
+            logits = self.engine.step(token)
+
+    def _check(self, ids: NDArray[np.int64], tiles: int, text: Text) -> None:
+        if len(ids) >= text.context_length:
+            raise SampleError(f"the prompt has {len(ids)} tokens, the model takes {text.context_length - 1}")
+        places = int((ids == text.image_token_id).sum())
+        if places != tiles * text.tokens_per_tile:
+            raise SampleError(f"the prompt holds {places} image tokens for {tiles} tiles of {text.tokens_per_tile}")
+
+    def _hidden(self) -> int:
+        decoder = None if self.artifact is None else self.artifact.manifest.decoder
+        return 0 if decoder is None else decoder.hidden_size
+
+    def _logprobs(
+        self, logits: NDArray[np.float32], question: Question, conversation: Conversation
+    ) -> dict[str, float] | None:
+        """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token."""
+        shifted = logits.astype(np.float64) - float(logits.max())
+        total = float(np.log(np.exp(shifted).sum()))
+        found: dict[str, float] = {}
+        for word in question.options or ("yes", "no"):
+            forms = [word] if question.options else [word, word.capitalize()]
+            ids = sorted({i for form in forms for i in conversation.first_ids(form)})
+            if not ids:
+                return None
+            peak = float(shifted[ids].max())
+            found[word] = round(peak + float(np.log(np.exp(shifted[ids] - peak).sum())) - total, 6)
+        return found
+
+
+def _p_forged(logprobs: dict[str, float] | None, question: Question) -> float | None:
+    """P(forged) against P(real) where the question is binary; None elsewhere."""
+    if logprobs is None:
+        return None
+    if question.yes_means is not None:
+        forged, real = ("yes", "no") if question.yes_means == "forged" else ("no", "yes")
+    elif question.forged_option is not None:
+        forged = question.forged_option
+        real = next(c for c in question.options if c != forged)
+    else:
+        return None
+    return float(0.5 * (1 + np.tanh((logprobs[forged] - logprobs[real]) / 2)))
