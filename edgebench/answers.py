@@ -24,7 +24,6 @@ def judge(record: Record, *, scoring: str, matcher: str) -> tuple[str | None, st
 
     Returns:
         A letter, 'real' or 'forged', or 'Z' when the text says nothing; None and None for a failed question.
-
     """
     if record.error is not None or record.not_asked is not None:
         return None, None

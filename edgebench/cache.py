@@ -34,7 +34,6 @@ def step_inputs(
         embeds: float32 [1, tokens, hidden].
         past: tokens in the cache.
         wanted: int64 [k], the positions of this call whose logits are wanted.
-
     """
     tokens = embeds.shape[1]
     total = past + tokens

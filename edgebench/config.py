@@ -58,7 +58,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigError: the file cannot be read, is no mapping, or repeats a key.
-
     """
     import yaml
 
@@ -81,7 +80,6 @@ def build(cls: type[T], value: Any, *, where: str, error: type[EdgebenchError] =
         value: a mapping, as YAML or JSON gives it.
         where: the place named in errors.
         error: the error to raise.
-
     """
     if not isinstance(value, dict):
         raise error(f"should be a mapping, is {_kind(value)}", where=where)

@@ -241,7 +241,6 @@ def inside(folder: Path, name: str) -> Path:
 
     Raises:
         ArtifactError: the name escapes.
-
     """
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
@@ -289,7 +288,6 @@ def read_artifact(folder: Path, *, verify: bool = True) -> Artifact:
 
     Raises:
         ArtifactError: no manifest (an unfinished export), another format, or a file that is not the one exported.
-
     """
     path = folder / MANIFEST
     try:

@@ -79,7 +79,6 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
     Raises:
         ArtifactError: the folder is no finished artifact.
         UsageError: nothing fits; the advice says what to export.
-
     """
     if name is not None and (Path(name).exists() or "/" in name):
         return read_artifact(Path(name))
@@ -117,7 +116,6 @@ def run(plan: RunPlan, progress: Progress) -> Path:
 
     Raises:
         EdgebenchError: of the family that fits. What was answered before stays answered.
-
     """
     engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
@@ -264,7 +262,6 @@ class _Desk:
 
         Raises:
             EngineError: the engine cannot be started, or fails again and again.
-
         """
         record = Record(
             id=sample.id,

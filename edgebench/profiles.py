@@ -30,7 +30,6 @@ def load_profile(name: str) -> DeviceProfile:
     Raises:
         UsageError: no profile of that name.
         ConfigError: the file is wrong.
-
     """
     path = profile_paths().get(name)
     if path is None:

@@ -76,7 +76,6 @@ def load_recipe(name: str) -> Recipe:
     Raises:
         UsageError: no recipe of that name.
         ConfigError: the file is wrong.
-
     """
     path = recipe_paths().get(name)
     if path is None:

@@ -166,7 +166,6 @@ class Run:
 
         Raises:
             RunError: a line in the middle is damaged.
-
         """
         path = self.folder / RECORDS
         if not path.exists():
@@ -213,7 +212,6 @@ class Store:
 
         Raises:
             RunError: the folder holds something already, or cannot be written.
-
         """
         if folder.exists() and any(folder.iterdir()):
             raise RunError("is not empty", where=folder, hint="pass --resume to continue it, or another --output")
@@ -235,7 +233,6 @@ class Store:
 
         Raises:
             RunError: there is none, it is damaged, or another process writes it.
-
         """
         _read_header(folder)
         store = cls._open(folder)

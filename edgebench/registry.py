@@ -16,7 +16,6 @@ def lookup(table: Mapping[str, Any], name: str, *, what: str) -> Any:
 
     Raises:
         UsageError: there is none; the nearest names are in the advice.
-
     """
     if name not in table:
         raise UsageError(f"unknown {what} {name!r}", hint=did_you_mean(name, table))

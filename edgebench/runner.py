@@ -87,7 +87,6 @@ class Runner:
             artifact: what the engine has loaded; None for the null engine without one.
             how: the run's settings.
             clock: nanoseconds, never going back.
-
         """
         self.engine = engine
         self.artifact = artifact
@@ -104,7 +103,6 @@ class Runner:
         Raises:
             SampleError: this sample cannot be read or put to the model.
             EngineError: the runtime failed.
-
         """
         start = self.clock()
         data = [image.read() for image in query.images]

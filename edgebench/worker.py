@@ -72,7 +72,6 @@ class Worker:
 
         Raises:
             EngineError: it cannot be loaded.
-
         """
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
@@ -96,7 +95,6 @@ class Worker:
 
         Raises:
             WorkerDied: the process ended before it answered.
-
         """
         try:
             self._connection.send(query)

@@ -28,7 +28,6 @@ class Image:
 
         Raises:
             SampleError: the file cannot be read.
-
         """
         if self.data is not None:
             return self.data

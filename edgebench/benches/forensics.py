@@ -41,7 +41,6 @@ class Forensics:
 
         Raises:
             DataError: the file is not of the published form.
-
         """
         self.path = path
         self._note = note
@@ -150,7 +149,6 @@ def find_file(data: Path | None, file: str = FILE) -> Path:
 
     Raises:
         DataError: it is nowhere; the advice says where it is published and where to put it.
-
     """
     if data is not None:
         found = data / file if data.is_dir() else data

@@ -37,7 +37,6 @@ class Images:
 
         Raises:
             DataError: neither, or nothing in it.
-
         """
         if data is None:
             raise DataError(

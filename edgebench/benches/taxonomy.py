@@ -67,7 +67,6 @@ def category(slug: str) -> Category:
 
     Raises:
         DataError: it is none of the 112.
-
     """
     known = categories()
     if slug not in known:

@@ -52,76 +52,78 @@ class Rows:
 
         Raises:
             DataError: unreadable, not UTF-8, without a header, with rows of another length or a repeated index.
-
         """
         csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
         self.path = path
         self._offsets = array("q")
         self._by_index: dict[str, int] = {}
         self.ids: list[str] = []
-        try:
-            self._stream: IO[bytes] = path.open("rb")
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror or error}", where=path) from error
-        self._lines = _Lines(self._stream, path)
-        self._reader = csv.reader(self._lines, delimiter="\t")
-        self.columns = self._header()
+        self.columns: list[str] = []
+        self._next = 0
         self._complete = False
         self.scan(stop_after)
-
-    def _header(self) -> list[str]:
-        try:
-            columns = next(self._reader)
-        except StopIteration:
-            raise DataError("is empty", where=self.path) from None
-        except csv.Error as error:
-            raise DataError(f"is not a TSV file: {error}", where=self.path) from error
-        columns[0] = columns[0].removeprefix("\ufeff")
-        repeated = {c for c in columns if columns.count(c) > 1}
-        if repeated:
-            raise DataError(f"has the column {sorted(repeated)[0]!r} twice", where=self.path)
-        return columns
 
     def scan(self, stop_after: int | None) -> None:
         """Go on noting offsets until there are `stop_after` rows, or to the end of the file."""
         if self._complete:
             return
-        place = self.columns.index("index") if "index" in self.columns else None
-        self._stream.seek(self._lines.offset)
-        while stop_after is None or len(self._offsets) < stop_after:
-            start = self._lines.offset
-            try:
-                row = next(self._reader)
-            except StopIteration:
-                self._complete = True
-                return
-            except csv.Error as error:
-                raise DataError(f"row {len(self._offsets) + 1} cannot be parsed: {error}", where=self.path) from error
-            if not row:
-                continue
-            if len(row) != len(self.columns):
-                raise DataError(
-                    f"row {len(self._offsets) + 1} has {len(row)} cells, the header has {len(self.columns)}",
-                    where=self.path,
-                )
-            identity = str(len(self._offsets)) if place is None else row[place].strip()
-            if identity in self._by_index:
-                raise DataError(
-                    f"index {identity!r} appears twice (rows {self._by_index[identity] + 1} and {len(self._offsets) + 1})",
-                    where=self.path,
-                )
-            self._by_index[identity] = len(self._offsets)
-            self.ids.append(identity)
-            self._offsets.append(start)
+        with self._open() as stream:
+            stream.seek(self._next)
+            lines = _Lines(stream, self.path, self._next)
+            reader = csv.reader(lines, delimiter="\t")
+            if not self.columns:
+                self.columns = self._header(reader)
+            place = self.columns.index("index") if "index" in self.columns else None
+            while stop_after is None or len(self._offsets) < stop_after:
+                start = lines.offset
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    self._complete = True
+                    break
+                except csv.Error as error:
+                    where = f"row {len(self._offsets) + 1}"
+                    raise DataError(f"{where} cannot be parsed: {error}", where=self.path) from error
+                if row:
+                    self._note(row, start, place)
+            self._next = lines.offset
+
+    def _note(self, row: list[str], start: int, place: int | None) -> None:
+        number = len(self._offsets)
+        if len(row) != len(self.columns):
+            raise DataError(
+                f"row {number + 1} has {len(row)} cells, the header has {len(self.columns)}", where=self.path
+            )
+        identity = str(number) if place is None else row[place].strip()
+        if identity in self._by_index:
+            first = self._by_index[identity] + 1
+            raise DataError(f"index {identity!r} appears twice (rows {first} and {number + 1})", where=self.path)
+        self._by_index[identity] = number
+        self.ids.append(identity)
+        self._offsets.append(start)
+
+    def _header(self, reader: Iterator[list[str]]) -> list[str]:
+        try:
+            columns = next(reader)
+        except StopIteration:
+            raise DataError("is empty", where=self.path) from None
+        except csv.Error as error:
+            raise DataError(f"is not a TSV file: {error}", where=self.path) from error
+        if not columns:
+            raise DataError("begins with an empty line instead of column names", where=self.path)
+        repeated = {c for c in columns if columns.count(c) > 1}
+        if repeated:
+            raise DataError(f"has the column {sorted(repeated)[0]!r} twice", where=self.path)
+        return columns
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def row(self, number: int) -> dict[str, str | None]:
         """One row as column -> text; None where the published reader sees NaN."""
-        self._stream.seek(self._offsets[number])
-        lines = _Lines(self._stream, self.path, self._offsets[number])
-        cells = next(csv.reader(lines, delimiter="\t"))
+        with self._open() as stream:
+            stream.seek(self._offsets[number])
+            cells = next(csv.reader(_Lines(stream, self.path, self._offsets[number]), delimiter="\t"))
         return {c: None if v in PANDAS_NAN else v for c, v in zip(self.columns, cells, strict=True)}
 
     def find(self, index: str) -> int | None:
@@ -136,9 +138,11 @@ class Rows:
             found = next((row for key, row in self._by_index.items() if _is_int(key) and int(key) == number), None)
         return found
 
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+    def _open(self) -> IO[bytes]:
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror or error}", where=self.path) from error
 
 
 class _Lines:
@@ -157,6 +161,8 @@ class _Lines:
         if not raw:
             raise StopIteration
         start, self.offset = self.offset, self.offset + len(raw)
+        if start == 0:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -29,7 +29,6 @@ class Engine(Protocol):
             artifact: None only for engines that need none.
             profile: what may be used of the device.
             options: the engine's own options, such as 'provider'.
-
         """
 
     def __enter__(self) -> Self:
@@ -37,7 +36,6 @@ class Engine(Protocol):
 
         Raises:
             EngineError: it cannot be loaded, or not on the provider that was asked for.
-
         """
 
     def __exit__(
@@ -63,7 +61,6 @@ class Engine(Protocol):
 
         Returns:
             float32 [vocab]: logits of the first token of the answer.
-
         """
 
     def step(self, token: int) -> NDArray[np.float32]:

@@ -145,7 +145,6 @@ def provider_name(wanted: str, available: list[str]) -> str:
 
     Raises:
         EngineError: this build of ONNX Runtime does not have it.
-
     """
     short = {name.removesuffix("ExecutionProvider").lower(): name for name in available}
     key = wanted.removesuffix("ExecutionProvider").lower()

@@ -33,7 +33,6 @@ def fetch(hub_id: str) -> Path:
 
     Raises:
         CheckpointError: the hub cannot be reached or has no such model.
-
     """
     from pathlib import Path
 
@@ -53,7 +52,6 @@ def identify(folder: Path, *, parameters: int | None, name: str) -> Source:
 
     Raises:
         CheckpointError: there is no safetensors file.
-
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -78,7 +76,6 @@ def read_json(folder: Path, name: str) -> dict[str, Any] | None:
 
     Raises:
         CheckpointError: it is damaged.
-
     """
     path = folder / name
     if not path.is_file():
@@ -97,7 +94,6 @@ def copy_tokenizer(folder: Path, target: Path) -> FileFact:
 
     Raises:
         CheckpointError: there is none.
-
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
@@ -123,7 +119,6 @@ def preprocess_of(folder: Path) -> Preprocess:
 
     Raises:
         CheckpointError: there is none, or it does something that is not known here.
-
     """
     value = read_json(folder, "preprocessor_config.json")
     if value is None:

@@ -40,7 +40,6 @@ def export_classifier(request: ExportRequest) -> Manifest:
     Raises:
         CheckpointError: the weights are missing, damaged or of another network.
         ParityError: the graph misses the recipe's bound.
-
     """
     import torch
 

@@ -43,7 +43,6 @@ def trace(
 
     Raises:
         CheckpointError: the module cannot be traced.
-
     """
     import torch
 
@@ -99,7 +98,6 @@ def save(model: Any, folder: Path, name: str, precision: str, quantization: Quan
 
     Raises:
         CheckpointError: the disk is full or the folder cannot be written.
-
     """
     import onnx
 

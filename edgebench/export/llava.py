@@ -40,7 +40,6 @@ def export_llava(request: ExportRequest) -> Manifest:
     Raises:
         CheckpointError: the checkpoint is not one, or is damaged.
         ParityError: a graph misses the recipe's bound.
-
     """
     from edgebench.export.manifests import manifest_of
 
@@ -167,7 +166,6 @@ class _Reference:
         Returns:
             pixels [tiles, 3, H, W], ids [tokens], features [tiles, tokens, hidden], prefill logits [tokens, vocab],
             step logits [STEPS, vocab] and the greedy tokens.
-
         """
         import torch
 

@@ -23,7 +23,6 @@ def session(path: Path) -> Any:
 
     Raises:
         ParityError: the graph does not load.
-
     """
     import onnxruntime
 
@@ -50,7 +49,6 @@ def compare(
 
     Raises:
         ParityError: the shapes differ, or the export holds no finite numbers.
-
     """
     if reference.shape != exported.shape:
         raise ParityError(f"{what}: shape {list(exported.shape)} against {list(reference.shape)}")

@@ -31,7 +31,6 @@ def quantize_blocks(weight: NDArray[np.floating[Any]], block: int) -> tuple[NDAr
 
     Returns:
         int8 [K, N] in -127..127, and float32 scales [K / block, N].
-
     """
     k, n = weight.shape
     blocks = weight.astype(np.float32).reshape(k // block, block, n)
@@ -46,7 +45,6 @@ def weight_only_int8(model: Any, dialect: str) -> Quantization:
 
     Raises:
         CheckpointError: nothing could be quantized, so that 'int8' would not be true.
-
     """
     from onnx import helper, numpy_helper
 

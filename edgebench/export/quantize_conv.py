@@ -31,7 +31,6 @@ def weight_only_int8_per_channel(model: Any) -> Quantization:
 
     Raises:
         CheckpointError: there is no convolution.
-
     """
     from onnx import helper, numpy_helper
 
@@ -86,7 +85,6 @@ def static_int8(model: Any, folder: Path, preprocess: Preprocess) -> tuple[Any, 
 
     Raises:
         CheckpointError: no readable image, or no weight changed its type.
-
     """
     import onnx
 

@@ -37,7 +37,6 @@ def checked(rows: list[ParityRow], bound: Bound) -> Parity:
 
     Raises:
         ParityError: a row misses one; it says by how much.
-
     """
     for row in rows:
         limits = [

@@ -54,7 +54,6 @@ def export(
 
     Raises:
         EdgebenchError: of the family that fits; nothing is left behind.
-
     """
     if output.exists() and not (overwrite and is_artifact(output)) and (not output.is_dir() or any(output.iterdir())):
         hint = "pass --overwrite to replace it" if is_artifact(output) else "pass another --output"
@@ -99,7 +98,6 @@ def find_weights(recipe: Recipe, weights: str | None) -> Path:
 
     Raises:
         CheckpointError: it is nowhere; the advice says what to pass.
-
     """
     from edgebench.export.checkpoint import fetch, looks_like_hub_id
 

@@ -78,7 +78,6 @@ class PortableDecoder(nn.Module):
 
         Returns:
             float32 logits [batch, k, vocab], then key and value of each layer, [batch, kv_heads, past + tokens, head_dim].
-
         """
         from transformers.cache_utils import DynamicCache
 
@@ -187,7 +186,6 @@ class OrtDecoder(nn.Module):
 
         Returns:
             float32 logits [1, k, vocab], then key and value of each layer.
-
         """
         cache = _PassingCache(past, seqlens_k, total_sequence_length)
         config = self.decoder.config

@@ -42,7 +42,6 @@ def decode(
 
     Raises:
         SampleError: no image, a truncated one, or one that is too large.
-
     """
     if not data:
         raise SampleError("the image is empty (0 bytes)")

@@ -38,7 +38,6 @@ def pixels(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.float
 
     Returns:
         float32 [tiles, 3, height, width]; one tile, except for 'tile_rows'.
-
     """
     tiles = geometry(image, preprocess)
     table = _table(preprocess)

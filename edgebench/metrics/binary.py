@@ -61,7 +61,6 @@ def binary_scores(
         forged: bool [n], the labels.
         right: bool [n], whether the answer was right.
         score: float [n], P(forged); None when some sample has none.
-
     """
     found: dict[str, Any] = {
         "real": int((~forged).sum()),

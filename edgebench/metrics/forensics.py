@@ -27,7 +27,6 @@ def perspective(accuracy: Mapping[str, float], name: str) -> tuple[float | None,
     Args:
         accuracy: by category slug, in any unit.
         name: semantic, modality, task, type or model.
-
     """
     groups: dict[str, list[float]] = {}
     for slug, value in accuracy.items():
@@ -42,7 +41,6 @@ def forensics_scores(right: Mapping[str, int], count: Mapping[str, int]) -> dict
     Args:
         right: right answers by category slug.
         count: answered questions by category slug; categories without any are left out.
-
     """
     accuracy = {slug: right.get(slug, 0) / n for slug, n in count.items() if n}
     found: dict[str, Any] = {"overall": overall(accuracy, count), "categories": len(accuracy), "perspectives": {}}

@@ -40,7 +40,6 @@ def bootstrap(statistic: Callable[[NDArray[np.int64]], float | None], labels: ND
 
     Returns:
         None when a class is empty or the statistic is unknown.
-
     """
     groups = [np.flatnonzero(labels == side) for side in (False, True)]
     if min(len(g) for g in groups) == 0:

@@ -31,7 +31,6 @@ def paired(base: Mapping[str, bool], other: Mapping[str, bool]) -> dict[str, Any
     Returns:
         both: questions answered in both; lost: right -> wrong; won: wrong -> right; difference of accuracy over
         the common questions; mcnemar_p.
-
     """
     common = base.keys() & other.keys()
     lost = sum(base[i] and not other[i] for i in common)

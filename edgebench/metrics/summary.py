@@ -102,7 +102,6 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
 
     Raises:
         RunError: the records are damaged.
-
     """
     header = run.header
     settings = header.settings

@@ -24,7 +24,6 @@ class Conversation:
 
         Raises:
             ArtifactError: either is damaged.
-
         """
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -52,7 +51,6 @@ class Conversation:
 
         Raises:
             SampleError: the template fails, or does not place the images.
-
         """
         from jinja2 import TemplateError
 

@@ -48,7 +48,6 @@ def match(matcher: str, text: str, options: Mapping[str, str]) -> Match:
 
     Raises:
         UsageError: no matcher of that name.
-
     """
     if matcher not in MATCHERS:
         raise UsageError(f"unknown answer matcher {matcher!r}", hint=did_you_mean(matcher, MATCHERS))
@@ -113,7 +112,8 @@ def _substring(text: str, options: Mapping[str, str]) -> Match:
 
 _LEADING = re.compile(r"^[\s\"'`(\[*<_]*([A-Z])(?:[\"'`)\]*>_.:,;]|\s*$|\s*\n)")
 _STATED = re.compile(
-    r"\b(?:answer|option|choice)(?:\s+is)?\s*[:=]?\s*[\"'`(\[*<_]*([A-Z])(?![\w'-])(?!\s+[a-z])", re.IGNORECASE
+    r"\b(?:answer|option|choice)(?:\s+is)?\s*[:=]?\s*[\"'`(\[*<_]*([A-Z])(?![\w'-])(?!(?<=A)\s+(?!(?:because|since|as|and|but|with|for|is|due)\b)[a-z])",
+    re.IGNORECASE,
 )
 _REFUSING = re.compile(
     r"\b(?:i(?:'m| am) sorry|sorry, (?:but )?i|i can(?:'t|not)|i am unable|i'm unable|unable to (?:answer|determine))\b",
@@ -147,8 +147,8 @@ def _strict(text: str, options: Mapping[str, str]) -> Match:
 
 
 def _plain(text: str) -> str:
-    """Lower case, one space between words, none beside brackets, commas and colons, no outer punctuation."""
-    text = re.sub(r"\s*([\[\](){},:])\s*", r"\1", " ".join(text.casefold().split()))
+    """Lower case, one space between words, none within brackets and beside commas and colons, no outer marks."""
+    text = re.sub(r"(?<=[\[({,:])\s+|\s+(?=[\])},:])", "", " ".join(text.casefold().split()))
     return text.strip(" .\"'`*_")
 
 

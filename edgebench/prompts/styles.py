@@ -90,7 +90,6 @@ def style(name: str) -> Style:
 
     Raises:
         UsageError: there is none.
-
     """
     if name not in STYLES:
         raise UsageError(f"unknown prompt style {name!r}", hint=did_you_mean(name, STYLES))

@@ -27,7 +27,6 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
 
     Raises:
         RunError: they were not asked the same, and `anyway` is not set.
-
     """
     if len(runs) < 2:
         raise RunError("a comparison takes two runs or more")

@@ -19,7 +19,6 @@ def write_report(folder: Path, value: dict[str, Any], tables: list[Table]) -> No
 
     Raises:
         RunError: the folder cannot be written.
-
     """
     try:
         (folder / "report.json").write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

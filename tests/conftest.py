@@ -1,0 +1,127 @@
+"""Fixtures: artifacts that many tests share are exported once a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import twins
+
+SHARED = Path(os.environ.get("EDGEBENCH_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+"""Real detectors and photographs, where they are at hand."""
+
+
+@dataclass
+class Result:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Its stdout as one JSON object."""
+        value: dict[str, Any] = json.loads(self.out)
+        return value
+
+
+class Cli:
+    """The command line as a person drives it: a process of its own in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k not in {"EDGEBENCH_DATA", "LMUData", "EDGEBENCH_DEBUG"}},
+            "HOME": str(folder),
+            "EDGEBENCH_CACHE": str(folder / "cache"),
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-W", "error::DeprecationWarning:edgebench", "-m", "edgebench", *map(str, arguments)]
+
+    def __call__(self, *arguments: object, **extra: str) -> Result:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env={**self.environment, **extra},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            stdin=subprocess.DEVNULL,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: object) -> subprocess.Popen[bytes]:
+        """The same, left running."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real detectors and photographs; the test is skipped where it is not at hand."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the real detectors and photographs are not at hand")
+    return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
+def reference_tables() -> Path:
+    """The folder of published numbers."""
+    return Path(__file__).parent / "reference"
+
+
+@pytest.fixture(scope="session")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LLaVA checkpoint with random weights."""
+    pytest.importorskip("transformers")
+    return twins.write_llava(tmp_path_factory.mktemp("twin"))
+
+
+class Exports:
+    """Artifacts of the twin, each exported once, by the command line."""
+
+    def __init__(self, folder: Path, twin: Path) -> None:
+        self.folder, self.twin = folder, twin
+        self.cli = Cli(folder)
+
+    def __call__(self, precision: str = "fp32", dialect: str = "ort") -> Path:
+        target = self.folder / f"{precision}-{dialect}"
+        if not target.exists():
+            done = self.cli(
+                "export", "llava", "--weights", self.twin, f"--{precision}", "--dialect", dialect, "-o", target
+            )
+            assert done.code == 0, done.err
+        return target
+
+
+@pytest.fixture(scope="session")
+def exports(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Exports:
+    return Exports(tmp_path_factory.mktemp("exports"), twin)
+
+
+@pytest.fixture
+def tsv(tmp_path: Path) -> Path:
+    """Forty questions in the published form, all four tasks."""
+    return twins.write_tsv(tmp_path / "ForensicsBench.tsv", twins.rows(40))
