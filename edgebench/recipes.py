@@ -56,7 +56,7 @@ class Recipe:
     """None: taken from the checkpoint's preprocessor_config.json."""
     prompt: Prompt | None = None
     parity: dict[str, Bound] = field(default_factory=dict)
-    """Bounds by precision."""
+    """Bounds by precision; 'w8a8' is int8 with calibrated activations."""
     parameters_b: float | None = None
 
     def bound(self, precision: str) -> Bound:

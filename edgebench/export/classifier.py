@@ -10,7 +10,7 @@ from edgebench.errors import CheckpointError
 from edgebench.export.graphs import save, trace
 from edgebench.export.manifests import manifest_of
 from edgebench.export.parity import compare, fixed_images, session
-from edgebench.export.quantize_conv import static_int8, weight_only_int8_per_channel
+from edgebench.export.quantize_conv import read_calibration, static_int8, weight_only_int8_per_channel
 from edgebench.export.request import checked
 from edgebench.media.pixels import pixels
 from edgebench.registry import load, lookup
@@ -32,6 +32,8 @@ NETWORKS: dict[str, str] = {
 OPSET = 18
 IMAGES = 8
 """Fixed images of the parity check."""
+CALIBRATION_IMAGES = 32
+"""Calibration images of the parity check, for graphs with calibrated ranges."""
 
 
 def export_classifier(request: ExportRequest) -> Manifest:
@@ -55,8 +57,11 @@ def export_classifier(request: ExportRequest) -> Manifest:
     network: Any = load(lookup(NETWORKS, recipe.network, what="network"))(file).eval()
     parameters = sum(p.numel() for p in network.parameters())
     p = recipe.preprocess
+    calibration = None if request.calibration is None else read_calibration(request.calibration, p)
     # A face crop begins as any picture; the fixed images stand for the crop itself.
-    batch = np.concatenate([pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)])
+    fixed = [pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)]
+    # Calibrated ranges hold for pictures like those that set them, and not for the fixed ones.
+    batch = np.concatenate(fixed if calibration is None else calibration.batches[:CALIBRATION_IMAGES])
     with torch.inference_mode():
         reference = network(torch.from_numpy(batch)).numpy()
     if request.precision == "fp16":
@@ -73,21 +78,22 @@ def export_classifier(request: ExportRequest) -> Manifest:
     quantization = None
     if request.precision == "int8":
         request.say("quantizing the network")
-        if request.calibration is None:
+        if calibration is None:
             quantization = weight_only_int8_per_channel(proto)
         else:
-            proto, quantization = static_int8(proto, request.calibration, p)
+            proto, quantization = static_int8(proto, calibration)
     graph = save(proto, request.folder, "classifier", request.precision, quantization)
     request.say("comparing with the network")
     run = session(request.folder / graph.model.file)
     exported = run.run(None, {"pixel_values": batch})[0]
-    row = compare("classifier", "torch, eager, fp32", f"{IMAGES} fixed images", reference, exported, top1=False)
+    inputs = f"{len(batch)} {'fixed' if calibration is None else 'calibration'} images"
+    row = compare("classifier", "torch, eager, fp32", inputs, reference, exported, top1="threshold")
     return manifest_of(
         request,
         graphs={"classifier": graph},
         preprocess=p,
         source=source_of([file], name=recipe.name, parameters=parameters),
-        parity=checked([row], recipe.bound(request.precision)),
+        parity=checked([row], recipe.bound("w8a8" if calibration else request.precision)),
         labels=("real", "forged"),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,13 @@ def session(path: Path) -> Any:
 
 
 def compare(
-    what: str, against: str, inputs: str, reference: NDArray[Any], exported: NDArray[Any], *, top1: bool
+    what: str,
+    against: str,
+    inputs: str,
+    reference: NDArray[Any],
+    exported: NDArray[Any],
+    *,
+    top1: Literal["argmax", "threshold"] | None,
 ) -> ParityRow:
     """One row of parity.
 
@@ -45,7 +51,7 @@ def compare(
         inputs: the fixed inputs, for people.
         reference: float [..., classes or features].
         exported: the same shape.
-        top1: whether the last axis has an argmax that means something.
+        top1: how the answer is read: the argmax of the last axis, a probability against one half, or not at all.
 
     Raises:
         ParityError: the shapes differ, or the export holds no finite numbers.
@@ -56,7 +62,10 @@ def compare(
     if not np.isfinite(b).all():
         raise ParityError(f"{what}: the exported graph gives values that are not finite")
     power = float(np.sqrt(np.mean(a * a)))
-    agreement = float(np.mean(a.argmax(-1) == b.argmax(-1))) if top1 else None
+    agreement = None
+    if top1 is not None:
+        same = a.argmax(-1) == b.argmax(-1) if top1 == "argmax" else (a >= 0.5) == (b >= 0.5)
+        agreement = float(np.mean(same))
     return ParityRow(
         what=what,
         against=against,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,23 +73,52 @@ def weight_only_int8_per_channel(model: Any) -> Quantization:
     )
 
 
-def static_int8(model: Any, folder: Path, preprocess: Preprocess) -> tuple[Any, Quantization]:
-    """Weights and activations in int8 with explicit Q/DQ, ranges from calibration images, by ONNX Runtime's quantizer.
+@dataclass(frozen=True)
+class Calibration:
+    """Images that set the ranges of activations."""
+
+    name: str
+    """The folder's name, the number of images and the SHA-256 over theirs."""
+    batches: list[NDArray[np.float32]]
+    """float32 [1, 3, H, W] each."""
+
+
+def read_calibration(folder: Path, preprocess: Preprocess) -> Calibration:
+    """Images of a folder in order of name, 128 at most, through the artifact's own preprocessing.
+
+    Raises:
+        CheckpointError: there is no readable image.
+    """
+    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)[:MAX_IMAGES] if folder.is_dir() else []
+    batches, digest = [], hashlib.sha256()
+    for path in paths:
+        data = path.read_bytes()
+        try:
+            image = decode(data, orientation=preprocess.orientation, alpha=preprocess.alpha)
+            batches.append(pixels(image, preprocess)[:1])
+        except SampleError:
+            continue
+        digest.update(hashlib.sha256(data).digest())
+    if not batches:
+        raise CheckpointError("holds no readable image to calibrate with", where=folder)
+    return Calibration(f"{folder.resolve().name}, {len(batches)} images, sha256:{digest.hexdigest()}", batches)
+
+
+def static_int8(model: Any, calibration: Calibration) -> tuple[Any, Quantization]:
+    """Weights and activations in int8 with explicit Q/DQ, by ONNX Runtime's quantizer.
 
     Args:
         model: the fp32 graph.
-        folder: images, read in order of name, 128 at most.
-        preprocess: the artifact's own, so that calibration sees the pixels that a run sees.
+        calibration: what sets the ranges.
 
     Returns:
         The quantized graph and what was done.
 
     Raises:
-        CheckpointError: no readable image, or no weight changed its type.
+        CheckpointError: no weight changed its type.
     """
     import onnx
 
-    batches, digest = _calibration(folder, preprocess)
     level = logging.root.level
     try:
         from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
@@ -96,7 +126,7 @@ def static_int8(model: Any, folder: Path, preprocess: Preprocess) -> tuple[Any, 
 
         class Reader(CalibrationDataReader):  # type: ignore[misc] # the base class has no types
             def __init__(self) -> None:
-                self.rest = iter(batches)
+                self.rest = iter(calibration.batches)
 
             def get_next(self) -> dict[str, NDArray[np.float32]] | None:
                 batch = next(self.rest, None)
@@ -127,23 +157,4 @@ def static_int8(model: Any, folder: Path, preprocess: Preprocess) -> tuple[Any, 
     if changed == 0:
         raise CheckpointError("the quantizer left every weight as it was")
     scheme = "static W8A8, explicit Q/DQ, symmetric, weights per output channel"
-    return quantized, Quantization(
-        scheme=scheme, quantized=changed, calibration=f"{folder.resolve().name}, {len(batches)} images, sha256:{digest}"
-    )
-
-
-def _calibration(folder: Path, preprocess: Preprocess) -> tuple[list[NDArray[np.float32]], str]:
-    paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)[:MAX_IMAGES] if folder.is_dir() else []
-    batches, digest = [], hashlib.sha256()
-    for path in paths:
-        data = path.read_bytes()
-        try:
-            batches.append(
-                pixels(decode(data, orientation=preprocess.orientation, alpha=preprocess.alpha), preprocess)[:1]
-            )
-        except SampleError:
-            continue
-        digest.update(hashlib.sha256(data).digest())
-    if not batches:
-        raise CheckpointError("holds no readable image to calibrate with", where=folder)
-    return batches, digest.hexdigest()
+    return quantized, Quantization(scheme=scheme, quantized=changed, calibration=calibration.name)

@@ -54,8 +54,10 @@ def milliseconds(value: float | None) -> str:
 
 
 def mebibytes(value: float | None) -> str:
-    """Bytes as MiB."""
-    return UNKNOWN if value is None else f"{value / 2**20:.1f} MiB"
+    """Bytes as MiB, or as KiB below a tenth of one."""
+    if value is None:
+        return UNKNOWN
+    return f"{value / 2**20:.1f} MiB" if value >= 2**20 / 10 else f"{value / 2**10:.1f} KiB"
 
 
 def label(summary: dict[str, Any]) -> str:
