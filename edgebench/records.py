@@ -100,11 +100,11 @@ class Sitting:
     """The engine's own facts: versions, providers, threads."""
     load_ns: int
     """Loading the artifact into the engine, without the warm-up."""
-    warmup_ns: int | None
-    """The warm-up question, answered once and thrown away; None when there was none."""
-    memory_after_load_bytes: int | None
     memory_method: str
     profile: str
+    warmup_ns: int | None = None
+    """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
+    memory_after_load_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests import twins
 from tests.conftest import Cli, Exports
 

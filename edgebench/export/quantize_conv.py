@@ -105,7 +105,10 @@ def read_calibration(folder: Path, preprocess: Preprocess) -> Calibration:
 
 
 def static_int8(model: Any, calibration: Calibration) -> tuple[Any, Quantization]:
-    """Weights and activations in int8 with explicit Q/DQ, by ONNX Runtime's quantizer.
+    """Weights and activations of convolutions in int8 with explicit Q/DQ, by ONNX Runtime's quantizer.
+
+    Activations are asymmetric: behind a ReLU a symmetric range wastes half of its values, and on small detectors
+    that was seen to cost the whole AUROC.
 
     Args:
         model: the fp32 graph.
@@ -144,7 +147,7 @@ def static_int8(model: Any, calibration: Calibration) -> tuple[Any, Quantization
                 activation_type=QuantType.QInt8,
                 weight_type=QuantType.QInt8,
                 per_channel=True,
-                extra_options={"ActivationSymmetric": True},
+                op_types_to_quantize=["Conv"],
             )
             quantized = onnx.load_model(target)
     except CheckpointError:
@@ -156,5 +159,7 @@ def static_int8(model: Any, calibration: Calibration) -> tuple[Any, Quantization
     changed = sum(1 for i in quantized.graph.initializer if i.data_type == onnx.TensorProto.INT8 and len(i.dims) >= 2)
     if changed == 0:
         raise CheckpointError("the quantizer left every weight as it was")
-    scheme = "static W8A8, explicit Q/DQ, symmetric, weights per output channel"
+    scheme = (
+        "static W8A8 of convolutions, explicit Q/DQ, weights symmetric per channel, activations asymmetric per tensor"
+    )
     return quantized, Quantization(scheme=scheme, quantized=changed, calibration=calibration.name)

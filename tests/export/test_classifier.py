@@ -53,7 +53,7 @@ def test_tiny_ladeda_fp32_and_int8_in_one_report(cli: Cli, shared_data: Path) ->
     manifest = read_artifact(cli.folder / "tiny-ladeda-wildrf-int8").manifest
     quantization = manifest.graphs["classifier"].quantization
     assert quantization is not None
-    assert quantization.quantized == 4
+    assert quantization.quantized == 5, "four convolutions and the gradient"
     assert "real_bsds, 30 images, sha256:" in (quantization.calibration or "")
     for name in ("tiny-ladeda-wildrf-fp32", "tiny-ladeda-wildrf-int8", "weight-only"):
         done = cli(
@@ -123,7 +123,7 @@ def test_a_bound_that_is_missed_fails_and_leaves_nothing(cli: Cli, shared_data: 
     done = cli("export", "mine.yaml", "--weights", weights, "--fp16", "-o", "missed")
     assert done.code == 5
     assert "the bound is 1e-09" in done.err
-    assert [p for p in cli.folder.iterdir() if p.is_dir()] == []
+    assert not [p.name for p in cli.folder.iterdir() if "missed" in p.name]
 
 
 def test_no_path_of_this_machine_in_an_artifact(cli: Cli, shared_data: Path) -> None:

@@ -119,7 +119,8 @@ def load_meso4(path: Path) -> nn.Module:
         CheckpointError: missing, damaged or of another network.
     """
     network = Meso4()
-    return _load(network, path, [b.convolution for b in network.blocks], [b.normal for b in network.blocks])  # type: ignore[misc] # a ModuleList has no element type
+    blocks: list[Any] = list(network.blocks)
+    return _load(network, path, [b.convolution for b in blocks], [b.normal for b in blocks])
 
 
 def load_meso_inception4(path: Path) -> nn.Module:
@@ -135,14 +136,14 @@ def load_meso_inception4(path: Path) -> nn.Module:
     return _load(network, path, convolutions, [b.normal for b in (*inceptions, *blocks)])
 
 
-def _load(network: nn.Module, path: Path, convolutions: list[Any], normals: list[Any]) -> nn.Module:
+def _load(network: Meso4 | MesoInception4, path: Path, convolutions: list[Any], normals: list[Any]) -> nn.Module:
     """Give Keras' layers, in the order in which they were made, to the modules."""
     layers = _read_keras(path)
     groups = {
         "conv2d": convolutions,
         "batch_normalization": normals,
         "dense": [network.head.dense_1, network.head.dense_2],
-    }  # type: ignore[union-attr] # every network here has a head
+    }
     names = {module: name for name, module in network.named_modules()}
     state: dict[str, torch.Tensor] = {}
     for kind, modules in groups.items():
