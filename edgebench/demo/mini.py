@@ -199,7 +199,9 @@ def draft(entry: Entry, photos: tuple[Photo, ...], rng: Generator, position: int
             words, lies = questions.lie(sample.attributes, rng, swap=entry.lie == "swap")
     if task == "category":
         forged = sample.is_forged or bool(lies)
-        return questions.binary(sample, rng, position if forged else 1 - position, generated=entry.generated, words=words)
+        return questions.binary(
+            sample, rng, position if forged else 1 - position, generated=entry.generated, words=words
+        )
     if task == "seg":
         return questions.masks(sample, rng, position)
     if task == "temporal":
@@ -209,9 +211,7 @@ def draft(entry: Entry, photos: tuple[Photo, ...], rng: Generator, position: int
     return questions.boxes(sample, rng, position, words=words, lies=lies)
 
 
-def _sample(
-    entry: Entry, photos: tuple[Photo, ...], rng: Generator, semantic: str, modality: str, task: str
-) -> Sample:
+def _sample(entry: Entry, photos: tuple[Photo, ...], rng: Generator, semantic: str, modality: str, task: str) -> Sample:
     people = [k for k, photo in enumerate(photos) if photo.person]
     things = [k for k, photo in enumerate(photos) if not photo.person]
     anyone = modality in {"video", "visibleimagetext"} or task == "det"

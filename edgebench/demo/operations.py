@@ -53,7 +53,7 @@ def local_mask(rng: Generator, side: int, window: int) -> tuple[Mask, Mask]:
         axes = (round(a * 1.128), round(b * 1.128))
         cv2.ellipse(hard, (round(cx), round(cy)), axes, angle, 0, 360, 1, -1)
     elif shape == 1:
-        cv2.rectangle(hard, (round(cx - a), round(cy - b)), (round(cx + a), round(cy + b)), 1, -1)
+        cv2.fillPoly(hard, [np.round(cv2.boxPoints(((cx, cy), (2 * a, 2 * b), angle))).astype(np.int32)], 1)
     else:
         corners = int(rng.integers(6, 11))
         turns = np.sort(rng.uniform(0, 2 * np.pi, corners))

@@ -30,9 +30,7 @@ IMAGE = "What is the authenticity of the image?"
 VIDEO = "What is the authenticity of the video?"
 IMAGE_TEXT = 'What is the authenticity of the image and its caption? The caption is "{caption}".'
 MASKS = "Which segmentation map denotes the forged area in the image most accurately?"
-MASK_SETS = (
-    "Which set of segmentation maps denotes the forged areas in the query image set most accurately?"
-)
+MASK_SETS = "Which set of segmentation maps denotes the forged areas in the query image set most accurately?"
 FRAMES = (
     "Please locate the forged frames in the given set of frames, which are sampled from a video. The output format "
     "should be the a list of indexes indicating the forged frames. The initial index starts from 0."
