@@ -202,7 +202,9 @@ def judgements(
 class Batch:
     """Questions of one task as tensors."""
 
-    def __init__(self, encoder: Encoder, asked: list[tuple[Draft, np.ndarray, tuple[int, ...]]], rng: np.random.Generator) -> None:
+    def __init__(
+        self, encoder: Encoder, asked: list[tuple[Draft, np.ndarray, tuple[int, ...]]], rng: np.random.Generator
+    ) -> None:
         prompts = [encoder(draft) for draft, _, _ in asked]
         length = max(len(p.ids) for p in prompts) + 1
         self.ids = torch.zeros(len(asked), length, dtype=torch.long)
@@ -286,13 +288,20 @@ def train_decoder(
         optimiser.step()
         if step % 50 == 0:
             recent = " ".join(f"{k} {np.mean(v[-12:]):.2f}" for k, v in scores.items() if v)
-            print(f"B {step}/{steps} loss {float(loss.detach()):.3f} {recent} {time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"B {step}/{steps} loss {float(loss.detach()):.3f} {recent} {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
     return model.eval(), tokenizer
 
 
 def _pictures(tower: Any, asked: list[Any], single: Tensor, clips: Tensor, push: Tensor) -> Tensor:
     """Tokens [tiles, 37, 256] of all tiles of a batch, the frames' pushed towards the truth."""
-    white = [np.where(m[..., None], np.uint8(255), np.uint8(0)).repeat(3, 2) for draft, _, _ in asked for m in draft.candidates]
+    white = [
+        np.where(m[..., None], np.uint8(255), np.uint8(0)).repeat(3, 2)
+        for draft, _, _ in asked
+        for m in draft.candidates
+    ]
     masks = features(tower, np.stack(white)) if white else None
     parts: list[Tensor] = []
     seen = 0

@@ -1,6 +1,6 @@
 """Scores of a checkpoint on a split of the mini benchmark: plain, after a JPEG pass, and with shuffled pictures.
 
-    python training/evaluate.py [--checkpoint FOLDER] [--split test] [--seed 0]
+`python training/evaluate.py [--checkpoint FOLDER] [--split test] [--seed 0]`
 
 Needs torch and transformers; reads the checkpoint with transformers itself, not with edgebench's own runtime.
 """
@@ -161,8 +161,14 @@ def show(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     for name, rows in found.items():
         lines.append(name)
         for key, row in rows.items():
-            extra = f" balanced {row['balanced']:.3f} (real {row['real']:.3f}, forged {row['forged']:.3f})" if "balanced" in row else ""
-            lines.append(f"  {key:32s} n {row['n']:4d} {row['accuracy']:.3f} [{row['low']:.3f}, {row['high']:.3f}]{extra}")
+            extra = (
+                f" balanced {row['balanced']:.3f} (real {row['real']:.3f}, forged {row['forged']:.3f})"
+                if "balanced" in row
+                else ""
+            )
+            lines.append(
+                f"  {key:32s} n {row['n']:4d} {row['accuracy']:.3f} [{row['low']:.3f}, {row['high']:.3f}]{extra}"
+            )
     return "\n".join(lines)
 
 

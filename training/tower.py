@@ -39,7 +39,7 @@ def normalised(tiles: np.ndarray) -> Tensor:
 
 
 def fractions(masks: np.ndarray) -> Tensor:
-    """bool [N, 96, 96] to float32 [N, 36]: the share of each patch."""
+    """Masks, bool [N, 96, 96], to float32 [N, 36]: the share of each patch."""
     parts = masks.reshape(len(masks), 6, PATCH, 6, PATCH).mean(axis=(2, 4), dtype=np.float32)
     return torch.from_numpy(parts.reshape(len(masks), PATCHES))
 

@@ -1,6 +1,6 @@
 """From photographs to the demo model's checkpoint, in one command.
 
-    python training/train_demo.py --photographs FOLDER [--seed 0] [--out FOLDER]
+`python training/train_demo.py --photographs FOLDER [--seed 0] [--out FOLDER]`
 
 FOLDER is the `backgrounds` folder of the wallpaper packages in `wallpapers.py`. The seed fixes the data, the start
 and the order; kernels and thread counts may still differ in the last digits between machines. On two cores the data

@@ -72,9 +72,7 @@ class Encoder:
         self._tail = self._ids(DIRECT + " ASSISTANT:")
         self._cache: dict[str, list[int]] = {}
         self._number = {tokenizer.token_to_id(str(n)): n for n in range(NUMBERS)}
-        self._attribute = {
-            tokenizer.token_to_id(word): k for k, words in enumerate(ATTRIBUTES) for word in words
-        }
+        self._attribute = {tokenizer.token_to_id(word): k for k, words in enumerate(ATTRIBUTES) for word in words}
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -7,7 +7,7 @@ operation differs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,7 +105,7 @@ def crop(photo: Photo, rng: Generator, side: int, *, on_person: bool = False) ->
         part = image[top : top + side, left : left + side]
         if part.std() > 13:
             break
-    out = part.astype(np.float32)
+    out: NDArray[Any] = part.astype(np.float32)
     if rng.random() < 0.5:
         out = out[:, ::-1]
     if not on_person and rng.random() < 0.15:
@@ -113,7 +113,7 @@ def crop(photo: Photo, rng: Generator, side: int, *, on_person: bool = False) ->
     if rng.random() < 0.5:
         out = (out - 128) * rng.uniform(0.75, 1.15) + 128 + rng.uniform(-18, 18)
     if rng.random() < 0.3:
-        out = out * rng.uniform(0.88, 1.12, 3)
+        out = np.asarray(out * rng.uniform(0.88, 1.12, 3), dtype=np.float32)
     return np.ascontiguousarray(out, dtype=np.float32)
 
 
@@ -121,7 +121,10 @@ def show(image: Picture, rng: Generator) -> NDArray[np.uint8]:
     """The centre of a crop as uint8 [96, 96, 3], rounded with dither."""
     edge = (image.shape[0] - TILE) // 2
     part = image[edge : edge + TILE, edge : edge + TILE]
-    return np.clip(np.floor(part + rng.random(part.shape, dtype=np.float32)), 0, 255).astype(np.uint8)
+    shown: NDArray[np.uint8] = np.clip(np.floor(part + rng.random(part.shape, dtype=np.float32)), 0, 255).astype(
+        np.uint8
+    )
+    return shown
 
 
 def attributes_of(image: NDArray[np.uint8]) -> tuple[int, int, int]:

@@ -30,7 +30,7 @@ NETWORKS: dict[str, str] = {
 """Network -> the function that builds it from a published weights file: `load(path) -> torch module`, float32
 [N, 3, H, W] -> P(forged) [N]."""
 OPSET = 18
-IMAGES = 8
+IMAGES = 16
 """Fixed images of the parity check."""
 CALIBRATION_IMAGES = 32
 """Calibration images of the parity check, for graphs with calibrated ranges."""
@@ -86,7 +86,8 @@ def export_classifier(request: ExportRequest) -> Manifest:
     request.say("comparing with the network")
     run = session(request.folder / graph.model.file)
     exported = run.run(None, {"pixel_values": batch})[0]
-    inputs = f"{len(batch)} {'fixed' if calibration is None else 'calibration'} images"
+    undecided = int(((reference > 0.001) & (reference < 0.999)).sum())
+    inputs = f"{len(batch)} {'fixed' if calibration is None else 'calibration'} images, {undecided} of them between .001 and .999"
     row = compare("classifier", "torch, eager, fp32", inputs, reference, exported, top1="threshold")
     return manifest_of(
         request,

@@ -78,14 +78,22 @@ def compare(
 
 
 def fixed_images(count: int, height: int, width: int) -> list[NDArray[np.uint8]]:
-    """Smooth pictures with some noise, the same on every machine. uint8 [H, W, 3] each."""
+    """Pictures with the spectrum of photographs, from plain to rough, the same on every machine.
+
+    Amplitudes fall with frequency as in photographs, so that a detector's output is not driven to 0 or 1, where
+    every difference would vanish. uint8 [H, W, 3] each.
+    """
     generator = np.random.Generator(np.random.Philox(SEED))
-    rows, columns = np.mgrid[0:height, 0:width]
+    rows, columns = np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]
+    frequency = np.sqrt(rows**2 + columns**2)
+    frequency[0, 0] = 1
     found = []
-    for _ in range(count):
-        waves = generator.integers(1, 9, size=(3, 2))
-        picture = np.stack(
-            [128 + 100 * np.sin(rows * a / height * 3.1 + columns * b / width * 2.3) for a, b in waves], axis=-1
-        )
-        found.append(np.clip(picture + generator.integers(-20, 21, size=picture.shape), 0, 255).astype(np.uint8))
+    for k in range(count):
+        steepness = 2.2 - 1.0 * k / max(1, count - 1)
+        white = generator.standard_normal((height, width, 3))
+        shaped = np.fft.ifft2(np.fft.fft2(white, axes=(0, 1)) / frequency[..., None] ** steepness, axes=(0, 1)).real
+        shaped = shaped.mean(axis=-1, keepdims=True) * 2 + shaped
+        contrast = 20 + 30 * generator.random()
+        picture = 110 + contrast * (shaped - shaped.mean()) / shaped.std()
+        found.append(np.clip(np.rint(picture), 0, 255).astype(np.uint8))
     return found

@@ -44,18 +44,18 @@ def crop_face(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.ui
 
 
 def around(box: Box, scale: float, width: int, height: int) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of `scale` times a box, moved into the picture.
+    """Left, top, right and bottom (right and bottom outside) of `scale` times a box, moved into the picture.
 
-    The scale is lowered until the crop fits, then the crop is shifted, not cut, at the borders: the rule that
-    MiniFASNet was trained with.
+    The scale is lowered until the crop fits, then the crop is shifted, not cut, at the borders. Source: the crop
+    rule published with MiniFASNet, whose last row and column are part of the crop.
     """
     x, y, w, h = box
     scale = min((height - 1) / h, (width - 1) / w, scale)
     new_w, new_h = w * scale, h * scale
     left, top = x + w / 2 - new_w / 2, y + h / 2 - new_h / 2
     left, top = max(left, 0.0), max(top, 0.0)
-    left, top = min(left, width - new_w), min(top, height - new_h)
-    return int(left), int(top), int(left + new_w), int(top + new_h)
+    left, top = min(left, width - 1 - new_w), min(top, height - 1 - new_h)
+    return int(left), int(top), int(left + new_w) + 1, int(top + new_h) + 1
 
 
 def find_face(image: NDArray[np.uint8]) -> Box:
@@ -90,8 +90,8 @@ def find_face(image: NDArray[np.uint8]) -> Box:
             box = ((column + dx) * stride - w / 2, (row + dy) * stride - h / 2, w, h)
     if best < MINIMUM_SCORE:
         raise SampleError(f"no face is found (the best score is {best:.2f})")
-    x, y, w, h = (float(v) / shrink for v in box)
-    return x, y, w, h
+    x, y, w, h = (float(int(float(v) / shrink)) for v in box)
+    return x, y, max(w, 1.0), max(h, 1.0)
 
 
 @lru_cache(maxsize=1)

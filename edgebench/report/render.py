@@ -28,19 +28,16 @@ def to_terminal(tables: Iterable[Table], stream: TextIO) -> None:
 
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else 140)
     for table in tables:
-        bare = not any(table.columns)
-        shown = RichTable(
-            title=Text(clean(table.title), style="bold"),
-            title_justify="left",
-            show_header=not bare,
-            caption=Text(clean(table.note)) if table.note else None,
-            caption_justify="left",
-        )
+        shown = RichTable(show_header=any(table.columns))
         for name in table.columns:
             shown.add_column(Text(clean(name)), overflow="fold")
         for row in table.rows:
             shown.add_row(*(Text(clean(cell)) for cell in row))
+        console.print(Text(clean(table.title), style="bold"))
         console.print(shown)
+        if table.note:
+            console.print(Text(clean(table.note), style="dim"))
+        console.print()
 
 
 def to_markdown(tables: Iterable[Table]) -> str:
