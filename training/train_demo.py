@@ -4,7 +4,7 @@
 
 FOLDER is the `backgrounds` folder of the wallpaper packages in `wallpapers.py`. The seed fixes the data, the start
 and the order; kernels and thread counts may still differ in the last digits between machines. On two cores the data
-take about 3 minutes and the two stages about 15 each. No test photograph is opened before the scores at the end.
+take about 3 minutes and the two stages 15 to 20 each. No test photograph is opened before the scores at the end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from banks import make_banks
+from card import DEFAULT_NOTE, card
 from checkpoint import write_checkpoint
 from decoder import train_decoder
 from evaluate import MODEL, load_checkpoint, scores, show
+from threshold import balance
 from tower import train_tower
 
 
@@ -43,14 +45,16 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     tower, heads = train_tower(bank, seed=given.seed, steps=given.steps_a)
     model, tokenizer = train_decoder(tower, heads, bank, seed=given.seed, steps=given.steps_b)
+    print(f"threshold: {balance(model, tokenizer, heads.maps['forged'].weight[0].detach())}", flush=True)
     write_checkpoint(model, tokenizer, given.out)
     print(f"trained: {time.monotonic() - started:.0f} s", flush=True)
     found = scores(*load_checkpoint(given.out))
     print(show(found))
     (given.out / "scores.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (given.out / "MODEL_CARD.md").write_text(card(given.out, DEFAULT_NOTE), encoding="utf-8")
 
 
-STEPS_A, STEPS_B = 1500, 1500
+STEPS_A, STEPS_B = 1500, 1200
 
 if __name__ == "__main__":
     main()

@@ -33,7 +33,7 @@ def test_help_says_what_it_does_and_how_it_ends(cli: Cli) -> None:
         (("rnu",), "did you mean 'run'"),
         (("export", "lava-v1.5-7b"), "did you mean 'llava-v1.5-7b'"),
         (("export", "mesonet"), "mesonet-df"),
-        (("run", "--engine", "otr"), "did you mean 'ort'"),
+        (("run", "--engine", "otr"), "or 'ort'?"),
         (("run", "--bench", "forensic"), "forensics"),
         (("run", "--engine", "null", "--matcher", "stict", "--data", "x"), "strict"),
         (("run", "--limit", "0"), "limit"),

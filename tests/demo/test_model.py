@@ -31,7 +31,12 @@ def test_small_enough() -> None:
 
 def test_processor_is_that_of_the_composites() -> None:
     processor = read("preprocessor_config.json")
-    assert (processor["kind"], processor["tile"], processor["gap"], processor["title"]) == ("tile_rows", TILE, GAP, TITLE)
+    assert (processor["kind"], processor["tile"], processor["gap"], processor["title"]) == (
+        "tile_rows",
+        TILE,
+        GAP,
+        TITLE,
+    )
     assert (processor["mean"], processor["std"]) == ([0.5] * 3, [0.25] * 3)
     assert processor["tile_suffix"] == "{tile}\n"
 
@@ -43,7 +48,26 @@ def test_tokenizer_reads_prompts_word_by_word() -> None:
     assert tokenizer.token_to_id("<image>") == config.get("image_token_id", config.get("image_token_index"))
     text = "<s>USER:<image>0\n[ 12, 7 ]\nA. Candidate 1 ASSISTANT:"
     tokens = tokenizer.encode(text, add_special_tokens=False).tokens
-    assert tokens == ["<s>", "USER", ":", "<image>", "0", "\n", "[", "12", ",", "7", "]", "\n", "A", ".", "Candidate", "1", "ASSISTANT", ":"]
+    assert tokens == [
+        "<s>",
+        "USER",
+        ":",
+        "<image>",
+        "0",
+        "\n",
+        "[",
+        "12",
+        ",",
+        "7",
+        "]",
+        "\n",
+        "A",
+        ".",
+        "Candidate",
+        "1",
+        "ASSISTANT",
+        ":",
+    ]
     assert tokenizer.decode([tokenizer.token_to_id("B"), tokenizer.token_to_id("</s>")]) == "B"
 
 
@@ -53,8 +77,20 @@ def test_every_word_of_the_mini_benchmark_is_known() -> None:
     from edgebench.demo.scenes import ATTRIBUTES
 
     tokenizer = tokenizers.Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    texts = [questions.IMAGE, questions.VIDEO, questions.IMAGE_TEXT, questions.MASKS, questions.MASK_SETS, questions.FRAMES]
-    texts += [questions.BOXES, questions.BOXES_TEXT.format(caption="", length=7), *questions.GENERATED, *questions.MANIPULATED]
+    texts = [
+        questions.IMAGE,
+        questions.VIDEO,
+        questions.IMAGE_TEXT,
+        questions.MASKS,
+        questions.MASK_SETS,
+        questions.FRAMES,
+    ]
+    texts += [
+        questions.BOXES,
+        questions.BOXES_TEXT.format(caption="", length=7),
+        *questions.GENERATED,
+        *questions.MANIPULATED,
+    ]
     texts += [word for words in ATTRIBUTES for word in words]
     for text in texts:
         assert "<unk>" not in tokenizer.encode(text.replace("{caption}", "")).tokens, text
@@ -62,7 +98,9 @@ def test_every_word_of_the_mini_benchmark_is_known() -> None:
 
 def test_template_makes_the_prompt_of_the_training() -> None:
     jinja2 = pytest.importorskip("jinja2")
-    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(read("tokenizer_config.json")["chat_template"])
+    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(
+        read("tokenizer_config.json")["chat_template"]
+    )
     content = [{"type": "image"}, {"type": "text", "text": "What?"}]
     out = template.render(messages=[{"role": "user", "content": content}], add_generation_prompt=True, bos_token="<s>")
     assert out == "<s>USER:<image>What? ASSISTANT:"
