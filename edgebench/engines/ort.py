@@ -56,6 +56,7 @@ class OrtEngine:
             "engine": "ort",
             "onnxruntime": onnxruntime.__version__,
             "providers": {name: session.get_providers() for name, session in self._sessions.items()},
+            "intra_op_spinning": False,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
 
@@ -122,6 +123,8 @@ class OrtEngine:
         provider = provider_name(self.wanted, onnxruntime.get_available_providers())
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        # Each graph has threads of its own: idle ones that spin take the cores from the graph that works.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.profile.threads is not None:
             options.intra_op_num_threads = self.profile.threads
         path = self.artifact.path(graph.model)
