@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from edgebench.errors import ConfigError, EdgebenchError, did_you_mean, one_line
+from edgebench.errors import ConfigError, EdgebenchError, UsageError, did_you_mean, one_line
 
 T = TypeVar("T")
 _FLOAT = re.compile(
@@ -147,6 +147,30 @@ def _convert(value: Any, kind: Any, where: str, error: type[EdgebenchError]) -> 
         return value
     expected = getattr(kind, "__name__", str(kind)) if origin is None else str(origin.__name__)
     raise error(f"should be {expected}, is {_kind(value)}", where=where)
+
+
+def find_yaml(folder: str, name: str, *, what: str) -> Path:
+    """A shipped YAML file by its name, or the user's own by its path.
+
+    Args:
+        folder: a folder of shipped data, such as 'recipes'.
+        name: a shipped name or a path that ends in .yaml.
+        what: the thing, for the error.
+
+    Raises:
+        UsageError: neither; the nearest names are in the advice.
+    """
+    shipped = shipped_yaml(folder)
+    path = shipped.get(name) or Path(name)
+    if name not in shipped and (path.suffix not in {".yaml", ".yml"} or not path.is_file()):
+        raise UsageError(f"no {what} is called {name!r}", hint=did_you_mean(name, shipped))
+    return path
+
+
+@cache
+def shipped_yaml(folder: str) -> dict[str, Path]:
+    """Every shipped YAML file of a folder, by name."""
+    return {path.stem: path for path in sorted(data_folder(folder).glob("*.yaml"))}
 
 
 def data_folder(name: str) -> Path:

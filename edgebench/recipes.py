@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
-from edgebench.config import build, data_folder, read_yaml
-from edgebench.errors import ConfigError, UsageError, did_you_mean
+from edgebench.config import build, find_yaml, read_yaml
+from edgebench.errors import ConfigError
 from edgebench.manifest import Preprocess
 
 Precision = Literal["fp32", "fp16", "int8"]
@@ -64,12 +62,6 @@ class Recipe:
         return self.parity.get(precision, Bound())
 
 
-@lru_cache(maxsize=1)
-def recipe_paths() -> dict[str, Path]:
-    """Every shipped recipe by name."""
-    return {path.stem: path for path in sorted(data_folder("recipes").glob("*.yaml"))}
-
-
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name, or by the path of a YAML file.
 
@@ -77,14 +69,7 @@ def load_recipe(name: str) -> Recipe:
         UsageError: no recipe of that name.
         ConfigError: the file is wrong.
     """
-    path = recipe_paths().get(name)
-    if path is None:
-        path = Path(name)
-        if path.suffix not in {".yaml", ".yml"} or not path.is_file():
-            raise UsageError(
-                f"no recipe is called {name!r}",
-                hint=did_you_mean(name, recipe_paths()) + "; `edgebench models` lists them",
-            )
+    path = find_yaml("recipes", name, what="recipe")
     recipe = build(Recipe, read_yaml(path), where=str(path))
     if recipe.name != path.stem:
         raise ConfigError(f"is called {recipe.name!r} inside and {path.stem!r} outside", where=path)

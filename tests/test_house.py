@@ -12,12 +12,13 @@ import pytest
 
 from edgebench.benches import BENCHES
 from edgebench.cli.main import COMMANDS
+from edgebench.config import shipped_yaml
 from edgebench.engines import ENGINES
 from edgebench.errors import EdgebenchError, exit_codes
 from edgebench.export import FAMILIES
-from edgebench.profiles import load_profile, profile_paths
+from edgebench.profiles import load_profile
 from edgebench.prompts.styles import STYLES
-from edgebench.recipes import load_recipe, recipe_paths
+from edgebench.recipes import load_recipe
 from edgebench.registry import load
 
 ROOT = Path(__file__).parents[1]
@@ -124,7 +125,7 @@ def test_every_row_of_every_table_loads() -> None:
         assert load(target)
 
 
-@pytest.mark.parametrize("name", recipe_paths())
+@pytest.mark.parametrize("name", shipped_yaml("recipes"))
 def test_every_recipe_loads(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name
@@ -138,7 +139,7 @@ def test_every_recipe_loads(name: str) -> None:
         assert recipe.network in NETWORKS
 
 
-@pytest.mark.parametrize("name", profile_paths())
+@pytest.mark.parametrize("name", shipped_yaml("profiles"))
 def test_every_profile_loads(name: str) -> None:
     assert load_profile(name).name == name
 

@@ -64,9 +64,13 @@ def card(folder: Path, note: str) -> str:
     text = HEAD.format(parameters=parameters / 1e6)
     for task, chance in CHANCE.items():
         row = plain[task]
-        text += f"| {task} | {row['n']} | {chance:.2f} | {row['accuracy']:.3f} | [{row['low']:.3f}, {row['high']:.3f}] | "
+        text += (
+            f"| {task} | {row['n']} | {chance:.2f} | {row['accuracy']:.3f} | [{row['low']:.3f}, {row['high']:.3f}] | "
+        )
         text += f"{jpeg[task]['accuracy']:.3f} | {blind[task]['accuracy']:.3f} |\n"
-    text += "\nBC: " + TASKS["BC"] + "; SLS: " + TASKS["SLS"] + "; SLD: " + TASKS["SLD"] + "; TL: " + TASKS["TL"] + ".\n"
+    text += (
+        "\nBC: " + TASKS["BC"] + "; SLS: " + TASKS["SLS"] + "; SLD: " + TASKS["SLD"] + "; TL: " + TASKS["TL"] + ".\n"
+    )
     both = plain["BC"]
     text += f"\nBinary questions: balanced accuracy {both['balanced']:.3f} (real {both['real']:.3f}, forged {both['forged']:.3f}); "
     text += f"after JPEG 75 {jpeg['BC']['balanced']:.3f} (real {jpeg['BC']['real']:.3f}, forged {jpeg['BC']['forged']:.3f}).\n\n"

@@ -27,7 +27,9 @@ def move(model: Any, verdict: torch.Tensor, step: float) -> None:
 
 def balance(model: Any, tokenizer: Any, verdict: torch.Tensor) -> float:
     """Choose the step on the calibration split, plain and after JPEG 75 alike, and keep it in the weights."""
-    asked = [(e.category, d) for seed in (0, 1) for e, d in drafts(seed=seed, split="calibration") if d.task == "category"]
+    asked = [
+        (e.category, d) for seed in (0, 1) for e, d in drafts(seed=seed, split="calibration") if d.task == "category"
+    ]
     asked += [(category, compressed(draft)) for category, draft in asked]
     found: dict[float, float] = {}
     at = 0.0
@@ -36,7 +38,10 @@ def balance(model: Any, tokenizer: Any, verdict: torch.Tensor) -> float:
         at = step
         row = table(asked, answers(model, tokenizer, [draft for _, draft in asked]))["BC"]
         found[step] = row["balanced"]
-        print(f"threshold {step}: balanced {row['balanced']:.3f} real {row['real']:.3f} forged {row['forged']:.3f}", flush=True)
+        print(
+            f"threshold {step}: balanced {row['balanced']:.3f} real {row['real']:.3f} forged {row['forged']:.3f}",
+            flush=True,
+        )
     best = max(found, key=lambda step: found[step])
     move(model, verdict, best - at)
     return best

@@ -13,10 +13,11 @@ from edgebench.cli.output import json_option, show
 @json_option
 def models(as_json: bool) -> None:
     """List the recipes: what can be exported, and where its weights come from."""
-    from edgebench.recipes import load_recipe, recipe_paths
+    from edgebench.config import shipped_yaml
+    from edgebench.recipes import load_recipe
     from edgebench.report.tables import UNKNOWN, Table
 
-    recipes = [load_recipe(name) for name in recipe_paths()]
+    recipes = [load_recipe(name) for name in shipped_yaml("recipes")]
     rows = tuple(
         (
             r.name,

@@ -66,36 +66,37 @@ def match_yes_no(text: str) -> Match:
 
 
 def _forensicsbench_2025(text: str, options: Mapping[str, str]) -> Match:
-    if API_FAILURE in text:
-        return Match(NO_ANSWER, "none")
-    if any(refusal in text for refusal in REFUSALS):
-        return Match(NO_ANSWER, "refusal")
-    tokens = _tokens(text)
-    letters = [c for c in options if c in tokens]
-    if len(letters) == 1:
-        return Match(letters[0], "letter")
-    if not letters and "Z" in tokens:
-        return Match(NO_ANSWER, "says-z")
-    return _substring(text, options)
+    return _letter(text, options, last=None) or _substring(text, options)
 
 
 def _vlmevalkit_2026(text: str, options: Mapping[str, str]) -> Match:
-    if API_FAILURE in text:
-        return Match(NO_ANSWER, "none")
-    if any(refusal in text for refusal in REFUSALS):
-        return Match(NO_ANSWER, "refusal")
-    tokens = _tokens(text)
-    letters = [c for c in options if c in tokens]
-    if len(letters) == 1 and tokens.index(letters[0]) > len(tokens) - 5:
-        return Match(letters[0], "letter")
-    if not letters and "Z" in tokens:
-        return Match(NO_ANSWER, "says-z")
+    found = _letter(text, options, last=5)
+    if found is not None:
+        return found
     stated = re.search(r"(?:correct )?answer is\s*(?:\*\*)?\s*([A-D])\b", text, re.IGNORECASE)
     if stated and stated.group(1).upper() in options:
         return Match(stated.group(1).upper(), "stated")
     if len(text) > 2 * sum(len(option) for option in options.values()):
         return Match(NO_ANSWER, "none")
     return _substring(text, options)
+
+
+def _letter(text: str, options: Mapping[str, str], *, last: int | None) -> Match | None:
+    """What both toolkits look for first: a failure, a refusal, or the only option letter among the words.
+
+    `last`: the letter counts only if it stands first among so many last words.
+    """
+    if API_FAILURE in text:
+        return Match(NO_ANSWER, "none")
+    if any(refusal in text for refusal in REFUSALS):
+        return Match(NO_ANSWER, "refusal")
+    tokens = _tokens(text)
+    letters = [c for c in options if c in tokens]
+    if len(letters) == 1 and (last is None or tokens.index(letters[0]) > len(tokens) - last):
+        return Match(letters[0], "letter")
+    if not letters and "Z" in tokens:
+        return Match(NO_ANSWER, "says-z")
+    return None
 
 
 def _tokens(text: str) -> list[str]:

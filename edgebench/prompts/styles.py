@@ -7,7 +7,7 @@ gives the user's message; the chat template of the artifact puts it into a conve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgebench.errors import UsageError, did_you_mean
@@ -50,26 +50,19 @@ class Style:
         return text + (self.ending_chinese if _CHINESE.search(text) else self.ending) + self.after
 
 
+_DEFAULT = Style(
+    "VLMEvalKit's own (GPT-4o, Gemini, Claude, Qwen-VL-Chat, Yi-VL, DeepSeek-VL, VisualGLM, InstructBLIP)",
+    hint="Hint: {hint}\n",
+    question="Question: {question}\n",
+    options_head="Options:\n",
+    option="{letter}. {text}\n",
+    ending="Please select the correct answer from the options above. \n",
+    ending_chinese="Please select the correct answer from the options above. \n",
+)
+
 STYLES: dict[str, Style] = {
-    "default": Style(
-        "VLMEvalKit's own (GPT-4o, Gemini, Claude, Qwen-VL-Chat, Yi-VL, DeepSeek-VL, VisualGLM, InstructBLIP)",
-        hint="Hint: {hint}\n",
-        question="Question: {question}\n",
-        options_head="Options:\n",
-        option="{letter}. {text}\n",
-        ending="Please select the correct answer from the options above. \n",
-        ending_chinese="Please select the correct answer from the options above. \n",
-    ),
-    "monkey": Style(
-        "the default prompt and ' Answer: ' (Monkey)",
-        hint="Hint: {hint}\n",
-        question="Question: {question}\n",
-        options_head="Options:\n",
-        option="{letter}. {text}\n",
-        ending="Please select the correct answer from the options above. \n",
-        ending_chinese="Please select the correct answer from the options above. \n",
-        after=" Answer: ",
-    ),
+    "default": _DEFAULT,
+    "monkey": replace(_DEFAULT, summary="the default prompt and ' Answer: ' (Monkey)", after=" Answer: "),
     "llava": Style("images, then text (LLaVA-1.5, LLaVA-NeXT, ShareGPT4V)"),
     "llava-xtuner": Style("text, then images (LLaVA-XTuner, InternVL-Chat)", images_first=False),
     "cogvlm": Style("text, then images, and a short answer (CogVLM)", images_first=False, after="\nShort Answer."),

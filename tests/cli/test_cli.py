@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edgebench.cli.main import COMMANDS
-from edgebench.recipes import recipe_paths
+from edgebench.config import shipped_yaml
 from tests import twins
 from tests.conftest import Cli, Exports
 
@@ -76,7 +76,7 @@ def test_the_missions_lines_are_understood(cli: Cli, exports: Exports, tsv: Path
 
 
 def test_lists(cli: Cli) -> None:
-    assert set(recipe_paths()) == {m["name"] for m in cli("models", "--json").json["models"]}
+    assert set(shipped_yaml("recipes")) == {m["name"] for m in cli("models", "--json").json["models"]}
     assert cli("engines", "--json").json["engines"].keys() == {"ort", "trt", "null"}
     found = cli("benches", "--json").json
     assert set(found["matchers"]) == {"strict", "forensicsbench-2025", "vlmevalkit-2026"}
