@@ -39,7 +39,7 @@ def write(path: Path, count: int) -> None:
         writer = csv.writer(stream, delimiter="\t", quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow(["index", "image", "question", "A", "B", "answer", "category"])
         for i in range(count):
-            row = [i, "iVBORw0KGgo=" * 10, "What is the authenticity of the image?", "AI-generated", "non AI-generated"]
+            row = [i, "AAAA" * 30, "What is the authenticity of the image?", "AI-generated", "non AI-generated"]
             writer.writerow([*row, "AB"[i % 2], "human_entiresynthesis_gan_visibleimage_category"])
 
 
