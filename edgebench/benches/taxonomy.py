@@ -13,9 +13,6 @@ from pathlib import Path
 from edgebench.errors import DataError, did_you_mean
 
 PERSPECTIVES = ("semantic", "modality", "task", "type", "model")
-SEMANTICS = {"human": "HS", "nonhuman": "GS"}
-MODALITIES = {"visibleimage": "RGB", "nirimage": "NIR", "visibleimagetext": "RGB&TXT", "video": "VID"}
-TASKS = {"category": "BC", "seg": "SLS", "det": "SLD", "temporal": "TL"}
 
 
 @dataclass(frozen=True)

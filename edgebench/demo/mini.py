@@ -11,7 +11,7 @@ import csv
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,8 +52,8 @@ class Entry:
     """Boxes with caption: ask which part is forged rather than where."""
 
 
-def _e(category: str, count: int, operation: str = REAL, **more: object) -> Entry:
-    return Entry(category, count, operation, **more)  # type: ignore[arg-type]
+def _e(category: str, count: int, operation: str = REAL, **more: Any) -> Entry:
+    return Entry(category, count, operation, **more)
 
 
 PLAN: tuple[Entry, ...] = (

@@ -58,10 +58,13 @@ def export_classifier(request: ExportRequest) -> Manifest:
     parameters = sum(p.numel() for p in network.parameters())
     p = recipe.preprocess
     calibration = None if request.calibration is None else read_calibration(request.calibration, p)
-    # A face crop begins as any picture; the fixed images stand for the crop itself.
-    fixed = [pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)]
-    # Calibrated ranges hold for pictures like those that set them, and not for the fixed ones.
-    batch = np.concatenate(fixed if calibration is None else calibration.batches[:CALIBRATION_IMAGES])
+    if calibration is None:
+        # A face crop begins as any picture; the fixed images stand for the crop itself.
+        checks = [pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)]
+    else:
+        # Calibrated ranges hold for pictures like those that set them, and not for the fixed ones.
+        checks = calibration.batches[:CALIBRATION_IMAGES]
+    batch = np.concatenate(checks)
     with torch.inference_mode():
         reference = network(torch.from_numpy(batch)).numpy()
     if request.precision == "fp16":

@@ -7,6 +7,7 @@ the deviation.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,6 +65,7 @@ def geometry(image: NDArray[np.uint8], preprocess: Preprocess) -> list[NDArray[n
     return [_resize(crop_face(image, preprocess), preprocess.height, preprocess.width, preprocess)]
 
 
+@lru_cache(maxsize=8)
 def _table(preprocess: Preprocess) -> NDArray[np.float32]:
     scaled = (np.arange(256).astype(np.float64) * preprocess.scale).astype(np.float32)
     mean = np.array(preprocess.mean, dtype=np.float32)[:, None]

@@ -30,6 +30,7 @@ class Conversation:
         from tokenizers import Tokenizer
 
         self.text = text
+        self._first: dict[str, list[int]] = {}
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(tokenizer))
         except Exception as error:  # the library raises plain Exception
@@ -96,7 +97,9 @@ class Conversation:
 
         Empty when the word takes more than one token, so that no single token stands for it.
         """
-        found = []
+        if word in self._first:
+            return self._first[word]
+        found = self._first[word] = []
         for form in (word, " " + word):
             ids = self._tokenizer.encode(form, add_special_tokens=False).ids
             visible = [i for i in ids if self._tokenizer.decode([i], skip_special_tokens=False).strip()]

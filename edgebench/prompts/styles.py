@@ -34,8 +34,6 @@ class Style:
     ending: str = DIRECT
     ending_chinese: str = DIRECT_CHINESE
     """In place of `ending` when the text so far holds Chinese characters."""
-    no_hint: str = ""
-    """In place of the hint when there is none."""
     after: str = ""
     """Behind the ending, always."""
 
@@ -43,7 +41,7 @@ class Style:
         """The user's text for one question."""
         if question.yes_means is not None:
             return f"{question.text}{YES_NO}"
-        hint = self.hint.format(hint=question.hint) if question.hint is not None else self.no_hint
+        hint = self.hint.format(hint=question.hint) if question.hint is not None else ""
         asked = self.question.format(question=question.text)
         text = hint + asked + self.options_head
         text += "".join(self.option.format(letter=letter, text=option) for letter, option in question.options.items())
