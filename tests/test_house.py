@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places"],
+    ["config", "registry", "places", "wording"],
     ["manifest", "environment", "profiles", "cache"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],

@@ -11,8 +11,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgebench import wording
 from edgebench.demo.operations import cv2, local_mask
 from edgebench.demo.scenes import ATTRIBUTES, CROP, PLACES, TILE, box_of, caption
+from edgebench.wording import (
+    CANDIDATES,
+    FRAMES,
+    GENERATED,
+    IMAGE,
+    IMAGE_TEXT,
+    MANIPULATED,
+    MASK_SETS,
+    MASKS,
+    QUERY,
+    VIDEO,
+    forged_parts,
+    frame_list,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,27 +39,8 @@ if TYPE_CHECKING:
 
     Bits = NDArray[np.bool_]
 
-GENERATED = ("AI-generated", "non AI-generated")
-MANIPULATED = ("AI-manipulated", "non AI-manipulated")
-IMAGE = "What is the authenticity of the image?"
-VIDEO = "What is the authenticity of the video?"
-IMAGE_TEXT = 'What is the authenticity of the image and its caption? The caption is "{caption}".'
-MASKS = "Which segmentation map denotes the forged area in the image most accurately?"
-MASK_SETS = "Which set of segmentation maps denotes the forged areas in the query image set most accurately?"
-FRAMES = (
-    "Please locate the forged frames in the given set of frames, which are sampled from a video. The output format "
-    "should be the a list of indexes indicating the forged frames. The initial index starts from 0."
-)
-BOXES = (
-    "Please detect the forged area in the image. The output format should be a list of bounding boxes, namely "
-    "[x1, y1, x2, y2]. The image width is 96 and the height is 96."
-)
-BOXES_TEXT = (
-    'Please detect the forged area in the image and the forged text in the caption. The caption is "{caption}". '
-    "The forged area is a list of bounding boxes, namely [x1, y1, x2, y2]. The image width is 96 and the height is "
-    "96. The forged text is a list of token positions in the whole caption, which starts from 0. The token length of "
-    "the input caption is {length}."
-)
+BOXES = wording.BOXES.format(width=TILE, height=TILE)
+BOXES_TEXT = wording.BOXES_TEXT.replace("{width}", str(TILE)).replace("{height}", str(TILE))
 APART = 0.35
 """Regions that overlap by more (intersection over union) are never options of one question, but for the near miss."""
 
@@ -109,14 +105,14 @@ def masks(sample: Sample, rng: Generator, position: int) -> Draft:
         rest = [first, near_miss(first, rng), *apart([first], rng, 1)]
     rest = [rest[k] for k in rng.permutation(3)]
     candidates = (*rest[:position], order[0], *rest[position:])
-    options = tuple(f"Candidate {k}" for k in range(1, 5))
+    options = CANDIDATES
     count = len(sample.frames)
     panels = [
         np.repeat(np.where(m, np.uint8(255), np.uint8(0))[None, :, :, None], 3, axis=3).repeat(count, axis=0)
         for m in candidates
     ]
     tiles = np.concatenate([sample.frames, *panels])
-    titles = ("Query Image", *options)
+    titles = (QUERY, *options)
     columns = 5 if count == 1 else count
     text = MASKS if count == 1 else MASK_SETS
     return Draft("seg", text, options, position, tiles, columns, titles, sample, candidates)
@@ -134,7 +130,7 @@ def temporal(sample: Sample, rng: Generator, position: int) -> Draft:
     rest = [rest[k] for k in rng.permutation(3)]
     ordered = [*rest[:position], truth, *rest[position:]]
     titles = tuple(f"Frame {k}" for k in range(len(sample.frames)))
-    options = tuple(_list(entry) for entry in ordered)
+    options = tuple(frame_list(entry) for entry in ordered)
     return Draft("temporal", FRAMES, options, position, sample.frames, len(sample.frames), titles, sample)
 
 
@@ -164,7 +160,7 @@ def boxes(
     rest: list[tuple[int, int, int, int] | None] = [area for area in [*areas, None] if area != truth]
     rest = [rest[k] for k in rng.permutation(3)]
     ordered = [*rest[:position], truth, *rest[position:]]
-    options = tuple(_area(area, lies if words else None) for area in ordered)
+    options = tuple(forged_parts([area] if area else [], lies if words else None) for area in ordered)
     text = BOXES_TEXT.format(caption=" ".join(words), length=len(words)) if words else BOXES
     return Draft("det", text, options, position, sample.frames, 1, None, sample)
 
@@ -178,7 +174,7 @@ def which_part(sample: Sample, rng: Generator, position: int, words: Sequence[st
     rest = [(a, p) for a in (None, area) for p in ((), places) if (a, p) != right]
     rest = [rest[k] for k in rng.permutation(3)]
     ordered = [*rest[:position], right, *rest[position:]]
-    options = tuple(_area(a, p) for a, p in ordered)
+    options = tuple(forged_parts([a] if a else [], p) for a, p in ordered)
     text = BOXES_TEXT.format(caption=" ".join(words), length=len(words))
     return Draft("det", text, options, position, sample.frames, 1, None, sample)
 
@@ -249,14 +245,3 @@ def _fill(box: tuple[int, int, int, int]) -> Bits:
     full = np.zeros((TILE, TILE), dtype=np.bool_)
     full[y1:y2, x1:x2] = True
     return full
-
-
-def _list(values: Sequence[int]) -> str:
-    return "[ " + ", ".join(map(str, values)) + " ]" if values else "[ ]"
-
-
-def _area(box: tuple[int, int, int, int] | None, places: Sequence[int] | None) -> str:
-    area = "[]" if box is None else f"[ {_list(box)} ]"
-    if places is None:
-        return f'{{ "forged area": {area} }}'
-    return f'{{ "forged area": {area}, "forged text": {_list(places) if places else "[]"} }}'
