@@ -17,9 +17,9 @@ help:
 install: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@echo "== making $(VENV): edgebench with the extras export, demo and dev (some minutes at first)"
+	@echo "== making $(VENV): edgebench with the extras export, demo, pack and dev (some minutes at first)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[export,demo,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[export,demo,pack,dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)

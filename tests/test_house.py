@@ -34,7 +34,7 @@ LAYERS = [
     ["prompts", "metrics.forensics"],
     ["answers"],
     ["metrics"],
-    ["engines", "export"],
+    ["engines", "export", "pack"],
     ["runner"],
     ["worker", "report"],
     ["pipeline"],

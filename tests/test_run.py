@@ -50,7 +50,7 @@ def test_a_whole_run_of_the_twin(cli: Cli, tsv: Path, exports: Exports) -> None:
     assert "Latency" in (cli.folder / "out" / "report.md").read_text()
     text = cli("report", "out")
     assert text.code == 0
-    for word in ("accuracy", "unparsed", "TTFT", "p99", "VmHWM", "parity at export", "Forensics-Bench scores"):
+    for word in ("accuracy", "unparsed", "TTFT", "p99", "VmHWM", "parity at export", "Scores by the five perspectives"):
         assert word in text.out
 
 

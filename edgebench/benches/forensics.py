@@ -25,6 +25,8 @@ from edgebench.records import DataFact
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edgebench.benches.taxonomy import Category
+
 FILE = "ForensicsBench.tsv"
 PUBLISHED = "https://huggingface.co/datasets/Forensics-bench/Forensics-bench"
 REFERENCE_LENGTH = 64
@@ -35,6 +37,8 @@ class Forensics:
     """Forensics-Bench over one TSV file."""
 
     name = "forensics"
+    kept_columns: tuple[str, ...] = ("split",)
+    """Columns that become facts of a sample."""
 
     def __init__(self, path: Path, *, limit: int | None = None, note: str = "") -> None:
         """Note where each row begins.
@@ -94,9 +98,17 @@ class Forensics:
         """A classifier can be asked the binary questions whose options say what is forged; the others all."""
         return family != "classifier" or sample.problem is not None or sample.question.forged_option is not None
 
+    def category(self, slug: str) -> Category:
+        """The category of a slug.
+
+        Raises:
+            DataError: it is none of this benchmark's.
+        """
+        return category(slug)
+
     def _sample(self, identity: str, row: dict[str, str | None], slug: str, target: str) -> Sample:
         options = {c: text for c in self._letters if (text := row[c]) is not None}
-        kind = category(slug)
+        kind = self.category(slug)
         question = row["question"]
         if question is None:
             raise SampleError("has no question")
@@ -113,7 +125,7 @@ class Forensics:
             ),
             target=target,
             category=slug,
-            facts={"task": kind.task} | ({"split": split} if (split := row.get("split")) else {}),
+            facts={"task": kind.task} | {c: text for c in self.kept_columns if (text := row.get(c))},
         )
 
     def _images(self, identity: str, row: dict[str, str | None]) -> tuple[Image, ...]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from edgebench.errors import DataError, did_you_mean
 
 PERSPECTIVES = ("semantic", "modality", "task", "type", "model")
+FAMILY = frozenset(["forensics", "forensics-mini", "packed"])
+"""Benchmarks whose categories are of this form."""
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,33 @@ def category(slug: str) -> Category:
     if slug not in known:
         raise DataError(f"{slug!r} is none of the 112 categories", hint=did_you_mean(slug, known))
     return known[slug]
+
+
+def own_category(slug: str) -> Category:
+    """One of the 112, or one of the same form `semantic_type_model_modality_task` with other types and models.
+
+    Raises:
+        DataError: it is not of that form.
+    """
+    known = categories().get(slug)
+    if known is not None:
+        return known
+    parts = slug.split("_")
+    codes = _codes()
+    if len(parts) != len(PERSPECTIVES) or any(parts[k] not in codes[k] for k in (0, 3, 4)) or not all(parts):
+        raise DataError(
+            f"{slug!r} is no category", hint="the form is semantic_type_model_modality_task, as in the 112 categories"
+        )
+    semantic, kind, model, modality, task = (codes[k].get(part, part) for k, part in enumerate(parts))
+    return Category(slug, f"{semantic}-{modality}-{task}-{kind}-{model}", semantic, modality, task, kind, model, 0)
+
+
+@lru_cache(maxsize=1)
+def _codes() -> tuple[dict[str, str], ...]:
+    """Word -> code, for each of the five places of a slug."""
+    found: tuple[dict[str, str], ...] = ({}, {}, {}, {}, {})
+    for row in categories().values():
+        codes = (row.semantic, row.type, row.model, row.modality, row.task)
+        for place, word, code in zip(found, row.slug.split("_"), codes, strict=True):
+            place[word] = code
+    return found

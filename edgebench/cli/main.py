@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("edgebench.cli.score:score", "Score a run again, without inference."),
     "report": ("edgebench.cli.report:report", "Report a run."),
     "compare": ("edgebench.cli.compare:compare", "Set runs side by side: what changed, and what it cost."),
+    "pack": ("edgebench.cli.pack:pack", "Turn your own pictures and videos into a benchmark."),
     "models": ("edgebench.cli.listing:models", "List the recipes."),
     "engines": ("edgebench.cli.listing:engines", "List the engines."),
     "benches": ("edgebench.cli.listing:benches", "List the benchmarks, prompt styles and answer matchers."),

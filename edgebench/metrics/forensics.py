@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgebench.benches.taxonomy import PERSPECTIVES, category
+from edgebench.benches.taxonomy import PERSPECTIVES, own_category
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ def perspective(accuracy: Mapping[str, float], name: str) -> tuple[float | None,
     """
     groups: dict[str, list[float]] = {}
     for slug, value in accuracy.items():
-        groups.setdefault(category(slug).value(name), []).append(value)
+        groups.setdefault(own_category(slug).value(name), []).append(value)
     values = {key: sum(rows) / len(rows) for key, rows in groups.items()}
     return (sum(values.values()) / len(values) if values else None), values
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgebench.answers import judge
+from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
@@ -178,7 +179,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
 
 def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if bench.startswith("forensics"):
+    if bench in FAMILY:
         rows = {slug: row for slug, row in tally.by_category.items() if row[0]}
         found["forensics"] = forensics_scores({s: r[1] for s, r in rows.items()}, {s: r[0] for s, r in rows.items()})
     if tally.forged:

@@ -116,14 +116,14 @@ def _score_tables(scores: dict[str, Any]) -> list[Table]:
     found = []
     if "forensics" in scores:
         f = scores["forensics"]
-        rows = [("overall", percent(f["overall"]), f"{f['categories']} of 112 categories")]
+        rows = [("overall", percent(f["overall"]), f"{f['categories']} categories")]
         rows += [
             (name, percent(p["score"]), ", ".join(f"{k} {100 * v:.1f}" for k, v in p["values"].items()))
             for name, p in f["perspectives"].items()
         ]
         found.append(
             Table(
-                "Forensics-Bench scores",
+                "Scores by the five perspectives",
                 ("perspective", "score", "by value"),
                 tuple(rows),
                 "means over the categories that were asked",

@@ -1,0 +1,1 @@
+"""Your own pictures and videos -> a benchmark in the published form."""
