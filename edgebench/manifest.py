@@ -24,17 +24,21 @@ RGB = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Everything that decides a pixel between the file and the graph's input (float32, NCHW, RGB).
+    """Everything that decides a pixel between the file and the graph's input.
 
     Order: decode, orientation, alpha, geometry (`kind`), uint8 -> `value * scale` -> `(value - mean) / std`.
     """
 
-    kind: Literal["resize", "shortest_edge_crop", "pad_square", "face_crop", "tile_rows"]
-    """resize: to height x width. shortest_edge_crop: shortest edge to `shortest_edge`, then a centre crop.
-    pad_square: pad to a square with `pad_colour`, then resize. face_crop: crop `face_scale` x the face box, then
+    kind: Literal[
+        "resize", "shortest_edge_crop", "pad_square", "anyres_tiles", "smart_resize", "face_crop", "tile_rows"
+    ]
+    """resize: to height x width (SigLIP). shortest_edge_crop: shortest edge to `shortest_edge`, then a centre crop
+    (CLIP). pad_square: pad to a square with `pad_colour`, then resize (LLaVA-1.5). anyres_tiles: one tile of the
+    whole picture, then the tiles of the best of `grids` (LLaVA-NeXT). smart_resize: to multiples of patch x merge
+    within min_pixels and max_pixels, as flat patches (Qwen2-VL). face_crop: crop `face_scale` x the face box, then
     resize. tile_rows: cut a composite of panels into tiles, without resizing."""
     height: int
-    """Rows of one input tile, in pixels."""
+    """Rows of one input tile, in pixels; 0 for smart_resize, whose size follows the picture's."""
     width: int
     filter: Literal["bicubic", "bilinear", "nearest", "lanczos", "box", "hamming"] = "bicubic"
     """Pillow's antialiased filter of that name."""
@@ -50,17 +54,43 @@ class Preprocess:
     """tile_rows: pixels between panels."""
     title: int = 0
     """tile_rows: height in pixels of a title strip above each panel."""
+    grids: tuple[tuple[int, int], ...] = ()
+    """anyres_tiles: possible sizes (rows, columns), multiples of the tile's."""
+    patch: int = 14
+    """smart_resize: side of a patch."""
+    merge: int = 2
+    """smart_resize: patches that become one token, a side."""
+    temporal: int = 2
+    """smart_resize: frames in a patch; a picture is repeated."""
+    min_pixels: int | None = None
+    max_pixels: int | None = None
     orientation: Literal["exif", "ignore"] = "exif"
     alpha: Literal["drop", "white"] = "drop"
+    decoder: Literal["exact"] = "exact"
+    """exact: Pillow's pixels, whichever library makes them (libjpeg-turbo's accurate DCT and smooth upsampling)."""
+    pass_order: Literal["pillow-13", "horizontal"] = "pillow-13"  # noqa: S105 - no password
+    """Which direction is resampled first: by Pillow 13's rule, or always across, as up to Pillow 12."""
+    dtype: Literal["float32", "float16", "uint8"] = "float32"
+    """uint8 leaves scale, mean and deviation to the graph."""
+    layout: Literal["nchw", "nhwc"] = "nchw"
 
     def __post_init__(self) -> None:
-        needed = {"shortest_edge_crop": "shortest_edge", "pad_square": "pad_colour", "face_crop": "face_scale"}.get(
-            self.kind
-        )
-        if needed is not None and getattr(self, needed) is None:
-            raise ValueError(f"preprocess kind {self.kind!r} needs {needed!r}")
-        if min(self.height, self.width) < 1 or min(self.std) <= 0:
-            raise ValueError("height, width and std must be positive")
+        needed = {
+            "shortest_edge_crop": ("shortest_edge",),
+            "pad_square": ("pad_colour",),
+            "face_crop": ("face_scale",),
+            "anyres_tiles": ("grids",),
+            "smart_resize": ("min_pixels", "max_pixels"),
+        }.get(self.kind, ())
+        for name in needed:
+            if not getattr(self, name):
+                raise ValueError(f"preprocess kind {self.kind!r} needs {name!r}")
+        if min(self.patch, self.merge, self.temporal) < 1 or min(self.std) <= 0:
+            raise ValueError("patch, merge, temporal and std must be positive")
+        if self.kind != "smart_resize" and min(self.height, self.width) < 1:
+            raise ValueError("height and width must be positive")
+        if any(rows % self.height or columns % self.width for rows, columns in self.grids):
+            raise ValueError("grids must be multiples of height and width")
 
     def passport(self) -> str:
         """SHA-256 over all of it: two runs with different passports saw different pixels."""

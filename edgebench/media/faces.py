@@ -28,8 +28,8 @@ Box = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
 
 
-def crop_face(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.uint8]:
-    """The crop around the most certain face, `face_scale` times its box.
+def face_box(image: NDArray[np.uint8], preprocess: Preprocess) -> tuple[int, int, int, int]:
+    """Top, left, bottom, right of the crop around the most certain face, `face_scale` times its box.
 
     Args:
         image: uint8 [H, W, 3], RGB.
@@ -40,7 +40,7 @@ def crop_face(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.ui
         EngineError: YuNet's weights are not there.
     """
     left, top, right, bottom = around(find_face(image), preprocess.face_scale or 1.0, image.shape[1], image.shape[0])
-    return image[top:bottom, left:right]
+    return top, left, bottom, right
 
 
 def around(box: Box, scale: float, width: int, height: int) -> tuple[int, int, int, int]:

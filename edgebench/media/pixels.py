@@ -1,24 +1,29 @@
-"""uint8 RGB pixels -> the graph's input, bit for bit as transformers' Pillow processors compute it.
+"""uint8 RGB pictures -> the graph's input, bit for bit as transformers' Pillow processors compute it.
 
-Resizing is Pillow's antialiased resample over uint8. Normalising goes through a table of 256 values a channel,
-computed in the reference's own order: float64 product with the scale, rounded to float32, minus the mean, over
-the deviation.
+Resizing is Pillow's antialiased resample over uint8, in one pass with cropping, padding, normalising and layout by
+our C extension, or in several by Pillow itself where the extension was not built. Both give the same bits.
+Normalising goes through a table of 256 values a channel, computed in the reference's own order: float64 product with
+the scale, rounded to float32, minus the mean, over the deviation.
 """
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from edgebench.errors import SampleError
+from edgebench.media.geometry import Placement, placements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgebench.manifest import Preprocess
+
+    Picture = NDArray[np.uint8]
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -28,110 +33,167 @@ _FILTERS = {
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "uint8": np.uint8}
 
 
-def pixels(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.float32]:
-    """The input tiles of one image.
+def pixels(image: Picture, preprocess: Preprocess, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """The input of one picture.
 
     Args:
         image: uint8 [H, W, 3], RGB.
         preprocess: the artifact's own.
+        out: where to write, of the shape and type that would be returned; any strides. None: a new array.
 
     Returns:
-        float32 [tiles, 3, height, width]; one tile, except for 'tile_rows'.
+        [tiles, 3, height, width] or, for layout 'nhwc', [tiles, height, width, 3], of the preprocess' dtype; several
+        tiles for 'tile_rows' and 'anyres_tiles'. For 'smart_resize' patches [patches, 3 x temporal x patch x patch].
+
+    Raises:
+        SampleError: the picture does not suit this kind.
+        ValueError: `out` has another shape or type.
     """
-    tiles = geometry(image, preprocess)
-    table = _table(preprocess)
-    out = np.empty((len(tiles), 3, preprocess.height, preprocess.width), dtype=np.float32)
-    for place, tile in zip(out, tiles, strict=True):
-        for channel in range(3):
-            np.take(table[channel], tile[..., channel], out=place[channel])
+    tiles = placements(image, preprocess)
+    rows, columns = tiles[0].window
+    planes = preprocess.layout == "nchw"
+    shape = (len(tiles), 3, rows, columns) if planes else (len(tiles), rows, columns, 3)
+    patches = preprocess.kind == "smart_resize"
+    dtype = DTYPES[preprocess.dtype]
+    if out is not None and not patches and (out.shape != shape or out.dtype != dtype):
+        raise ValueError(f"out is {out.dtype} {out.shape}, not {np.dtype(dtype)} {shape}")
+    target = np.empty(shape, dtype=dtype) if out is None or patches else out
+    table = None if preprocess.dtype == "uint8" else _table(preprocess)
+    for place, tile in zip(tiles, target, strict=True):
+        render(image, place, tile, table, preprocess)
+    if not patches:
+        return target
+    flat = _patches(target[0] if planes else target[0].transpose(2, 0, 1), preprocess)
+    if out is None:
+        return flat
+    if out.shape != flat.shape or out.dtype != dtype:
+        raise ValueError(f"out is {out.dtype} {out.shape}, not {np.dtype(dtype)} {flat.shape}")
+    out[...] = flat
     return out
 
 
-def geometry(image: NDArray[np.uint8], preprocess: Preprocess) -> list[NDArray[np.uint8]]:
-    """The tiles of one image as uint8 [height, width, 3] each, before normalising."""
-    kind = preprocess.kind
-    if kind == "resize":
-        return [_resize(image, preprocess.height, preprocess.width, preprocess)]
-    if kind == "shortest_edge_crop":
-        return [_shortest_edge_crop(image, preprocess, preprocess.shortest_edge or preprocess.height)]
-    if kind == "pad_square":
-        return [_resize(_pad_square(image, preprocess), preprocess.height, preprocess.width, preprocess)]
-    if kind == "tile_rows":
-        return _tile_rows(image, preprocess)
-    from edgebench.media.faces import crop_face
+def geometry(image: Picture, preprocess: Preprocess) -> list[Picture]:
+    """The tiles of one picture as uint8 [height, width, 3] each, before normalising."""
+    found = []
+    for place in placements(image, preprocess):
+        tile = np.empty((*place.window, 3), dtype=np.uint8)
+        _draw(image, place, tile, None, False, preprocess)
+        found.append(tile)
+    return found
 
-    return [_resize(crop_face(image, preprocess), preprocess.height, preprocess.width, preprocess)]
+
+def render(
+    image: Picture, place: Placement, out: NDArray[Any], table: NDArray[Any] | None, preprocess: Preprocess
+) -> None:
+    """Write one tile into `out`, [3, rows, columns] or [rows, columns, 3] by the preprocess' layout."""
+    _draw(image, place, out, table, preprocess.layout == "nchw", preprocess)
+
+
+def extension() -> Any | None:
+    """The C extension; None where it was not built, or where EDGEBENCH_PIXELS=pillow asks for none."""
+    if os.environ.get("EDGEBENCH_PIXELS") == "pillow":
+        return None
+    return _extension()
+
+
+def in_use() -> str:
+    """Which code makes the pixels, for the run's header: 'C, AVX2', 'C, NEON', 'C, portable' or 'Pillow'."""
+    code = extension()
+    return "Pillow" if code is None else f"C, {code.vectors(True)}"
+
+
+@lru_cache(maxsize=1)
+def _extension() -> Any | None:
+    try:
+        return import_module("edgebench.media._pixels")
+    except ImportError:
+        return None
+
+
+def _draw(
+    image: Picture,
+    place: Placement,
+    out: NDArray[Any],
+    table: NDArray[Any] | None,
+    planes: bool,
+    preprocess: Preprocess,
+) -> None:
+    top, left, bottom, right = place.box
+    part = image[top:bottom, left:right]
+    full = place.full or part.shape[:2]
+    first = vertical_first(full, place.resized, preprocess.pass_order)
+    code = extension()
+    if code is None or preprocess.filter == "nearest":
+        _draw_with_pillow(part, place, out, table, planes, first, preprocess)
+        return
+    if part.strides[1:] != (3, 1) or part.strides[0] < 0:
+        part = np.ascontiguousarray(part)
+    code.render(
+        part, out, table, planes, place.resized, place.corner, full, place.place, place.pad, preprocess.filter, first
+    )
+
+
+def vertical_first(size: tuple[int, int], resized: tuple[int, int], order: str) -> bool:
+    """Whether columns are resampled before rows: Pillow 13's rule, or never, as up to Pillow 12."""
+    shrink = size[0] - resized[0]
+    return order == "pillow-13" and shrink > 0 and shrink > 2 * (size[1] - resized[1])
+
+
+def _draw_with_pillow(
+    part: Picture,
+    place: Placement,
+    out: NDArray[Any],
+    table: NDArray[Any] | None,
+    planes: bool,
+    columns_first: bool,
+    preprocess: Preprocess,
+) -> None:
+    if place.full is not None and place.full != part.shape[:2]:
+        padded = np.empty((*place.full, 3), dtype=np.uint8)
+        padded[:] = np.array(place.pad, dtype=np.uint8)
+        y, x = place.place
+        padded[y : y + part.shape[0], x : x + part.shape[1]] = part
+        part = padded
+    rows, columns = place.resized
+    picture = Image.fromarray(np.ascontiguousarray(part))
+    kernel = _FILTERS[preprocess.filter]
+    if picture.size != (columns, rows):
+        if preprocess.filter != "nearest":
+            # One direction at a time, so that the order does not depend on Pillow's version.
+            picture = picture.resize((picture.width, rows) if columns_first else (columns, picture.height), kernel)
+        picture = picture.resize((columns, rows), kernel)
+    resized = np.asarray(picture, dtype=np.uint8)
+    window = np.zeros((*place.window, 3), dtype=np.uint8)
+    (y, x), (high, wide) = place.corner, place.window
+    y0, y1, x0, x1 = max(y, 0), min(y + high, rows), max(x, 0), min(x + wide, columns)
+    if y1 > y0 and x1 > x0:
+        window[y0 - y : y1 - y, x0 - x : x1 - x] = resized[y0:y1, x0:x1]
+    for channel in range(3):
+        values = window[..., channel] if table is None else table[channel][window[..., channel]]
+        if planes:
+            out[channel] = values
+        else:
+            out[..., channel] = values
 
 
 @lru_cache(maxsize=8)
-def _table(preprocess: Preprocess) -> NDArray[np.float32]:
+def _table(preprocess: Preprocess) -> NDArray[Any]:
+    """[3, 256]: what every byte becomes."""
     scaled = (np.arange(256).astype(np.float64) * preprocess.scale).astype(np.float32)
     mean = np.array(preprocess.mean, dtype=np.float32)[:, None]
     std = np.array(preprocess.std, dtype=np.float32)[:, None]
-    table: NDArray[np.float32] = (scaled[None, :] - mean) / std
+    table: NDArray[Any] = np.ascontiguousarray((scaled[None, :] - mean) / std, dtype=DTYPES[preprocess.dtype])
     return table
 
 
-def _resize(image: NDArray[np.uint8], height: int, width: int, preprocess: Preprocess) -> NDArray[np.uint8]:
-    if image.shape[:2] == (height, width):
-        return image
-    return np.asarray(Image.fromarray(image).resize((width, height), _FILTERS[preprocess.filter]), dtype=np.uint8)
-
-
-def _shortest_edge_crop(image: NDArray[np.uint8], preprocess: Preprocess, shortest: int) -> NDArray[np.uint8]:
-    height, width = image.shape[:2]
-    short, long = min(height, width), max(height, width)
-    new_long = int(shortest * long / short)
-    height, width = (new_long, shortest) if width <= height else (shortest, new_long)
-    image = _resize(image, height, width, preprocess)
-    return _centre(image, preprocess.height, preprocess.width)
-
-
-def _centre(image: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.uint8]:
-    """The centre; where the image is smaller it is padded with zeros, the odd pixel above and left."""
-    height, width = image.shape[:2]
-    if height < rows or width < columns:
-        padded = np.zeros((max(height, rows), max(width, columns), 3), dtype=np.uint8)
-        top, left = -((height - padded.shape[0]) // 2), -((width - padded.shape[1]) // 2)
-        padded[top : top + height, left : left + width] = image
-        # The reference cuts at the crop's place in the unpadded image, shifted by the padding.
-        top, left = top + (height - rows) // 2, left + (width - columns) // 2
-        return padded[top : top + rows, left : left + columns]
-    top, left = (height - rows) // 2, (width - columns) // 2
-    return image[top : top + rows, left : left + columns]
-
-
-def _pad_square(image: NDArray[np.uint8], preprocess: Preprocess) -> NDArray[np.uint8]:
-    height, width = image.shape[:2]
-    if height == width:
-        return image
-    side = max(height, width)
-    square = np.empty((side, side, 3), dtype=np.uint8)
-    square[:] = np.array(preprocess.pad_colour or (0, 0, 0), dtype=np.uint8)
-    top, left = (side - height) // 2, (side - width) // 2
-    square[top : top + height, left : left + width] = image
-    return square
-
-
-def _tile_rows(image: NDArray[np.uint8], preprocess: Preprocess) -> list[NDArray[np.uint8]]:
-    """Cut a composite of panels into its tiles.
-
-    One row of tiles with gaps; or rows of tiles, each tile under a title strip, with gaps between rows. Any other
-    size is one tile: shortest edge to the tile's, then the centre.
-    """
-    height, width = image.shape[:2]
-    tile, gap, title = preprocess.height, preprocess.gap, preprocess.title
-    if preprocess.height != preprocess.width:
-        raise SampleError("tile_rows needs square tiles")
-    columns, odd = divmod(width + gap, tile + gap)
-    if odd == 0 and columns >= 1:
-        lefts = [c * (tile + gap) for c in range(columns)]
-        if height == tile:
-            return [image[:, left : left + tile] for left in lefts]
-        rows, odd = divmod(height + gap, title + tile + gap)
-        if odd == 0 and rows >= 1:
-            tops = [r * (title + tile + gap) + title for r in range(rows)]
-            return [image[top : top + tile, left : left + tile] for top in tops for left in lefts]
-    return [_shortest_edge_crop(image, preprocess, tile)]
+def _patches(tile: NDArray[Any], preprocess: Preprocess) -> NDArray[Any]:
+    """[3, rows, columns] -> Qwen2-VL's patches: merge x merge neighbours follow each other, frames are repeated."""
+    side, merge, frames = preprocess.patch, preprocess.merge, preprocess.temporal
+    _, rows, columns = tile.shape
+    high, wide = rows // side, columns // side
+    cut = tile.reshape(3, high // merge, merge, side, wide // merge, merge, side).transpose(1, 4, 2, 5, 0, 3, 6)
+    repeated = np.broadcast_to(cut[:, :, :, :, :, None], (*cut.shape[:5], frames, side, side))
+    return repeated.reshape(high * wide, 3 * frames * side * side)
