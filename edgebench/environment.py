@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgebench import __version__
 
-PACKAGES = ("onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "tokenizers")
+PACKAGES = ("onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "simplejpeg", "tokenizers")
 
 
 @dataclass(frozen=True)

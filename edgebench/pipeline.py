@@ -15,6 +15,8 @@ from edgebench.engines import ENGINES
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
+from edgebench.media.decode import MAX_PIXELS
+from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
@@ -65,6 +67,9 @@ class RunPlan:
     prompt_style: str | None = None
     image_path: ImagePath = "lossless"
     max_new_tokens: int | None = None
+    perturb: str | None = None
+    """Such as 'noise:3'."""
+    max_pixels: int = MAX_PIXELS
     warmup: bool = True
 
 
@@ -120,6 +125,9 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
     lookup(MATCHERS, plan.matcher, what="answer matcher")
+    perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
+    if perturbation is not None:
+        perturbation.check()
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -133,6 +141,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             prompt_style=header.settings.prompt_style,
             image_path=plan.image_path,
             max_new_tokens=header.settings.max_new_tokens,
+            perturbation=perturbation,
+            max_pixels=plan.max_pixels,
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
         profile = load_profile(plan.profile)
@@ -178,6 +188,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         image_path=plan.image_path,
         max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
         limit=plan.limit,
+        perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
     )
     return RunHeader(
         format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
@@ -256,6 +267,8 @@ class _Desk:
         self._described = False
         self._deaths = 0
         self._failures = 0
+        how = worker.how.perturbation
+        self._facts = {} if how is None else how.facts()
 
     def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
         """The record of one sample.
@@ -270,7 +283,7 @@ class _Desk:
             category=sample.category,
             options=dict(sample.question.options) or None,
             forged_option=sample.question.forged_option,
-            facts=sample.facts,
+            facts=sample.facts | self._facts,
         )
         if sample.problem is not None:
             return replace(record, error=sample.problem)

@@ -46,6 +46,8 @@ class Settings:
     """'lossless', or 'official-jpeg75': one more JPEG pass at quality 75, as in the published scores."""
     max_new_tokens: int
     limit: int | None
+    perturbation: str | None = None
+    """Such as 'noise:3'; see `edgebench.media.perturb`."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from edgebench.errors import SampleError
-from edgebench.media.decode import decode
+from edgebench.media.decode import MAX_PIXELS, decode
+from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from edgebench.engines.base import Engine
     from edgebench.manifest import Artifact, Text
     from edgebench.media.decode import ImagePath
+    from edgebench.media.perturb import Perturbation
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class HowToAsk:
     prompt_style: str
     image_path: ImagePath
     max_new_tokens: int
+    perturbation: Perturbation | None = None
+    max_pixels: int = MAX_PIXELS
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Runner:
         self.artifact = artifact
         self.how = how
         self.clock = clock
+        self._perturbing = 0
         text = None if artifact is None else artifact.manifest.text
         self.conversation = (
             None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
@@ -113,27 +118,45 @@ class Runner:
             return Answer(
                 text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
             )
+        self._perturbing = 0
         answer = (
-            self._classify(data)
+            self._classify(data, query.id)
             if self.conversation is None
-            else self._converse(data, query.question, self.conversation)
+            else self._converse(data, query.id, query.question, self.conversation)
         )
+        # A perturbation stands for what happened to the picture before: it is no part of the device's work.
+        if self.how.perturbation is not None:
+            answer.stages_ns["perturb"] = self._perturbing
+            answer.stages_ns["preprocess"] -= self._perturbing
+            answer.stages_ns["total"] -= self._perturbing
         answer.stages_ns["read"] = read
         return answer
 
-    def _pixels(self, data: list[bytes]) -> list[NDArray[np.float32]]:
+    def _pixels(self, data: list[bytes], identity: str) -> list[NDArray[np.float32]]:
         if self.artifact is None:
             raise SampleError("there is no artifact")
         p = self.artifact.manifest.preprocess
-        return [
-            pixels(decode(d, orientation=p.orientation, alpha=p.alpha, image_path=self.how.image_path), p) for d in data
-        ]
+        found = []
+        for number, encoded in enumerate(data):
+            picture = decode(
+                encoded,
+                orientation=p.orientation,
+                alpha=p.alpha,
+                image_path=self.how.image_path,
+                max_pixels=self.how.max_pixels,
+            )
+            if self.how.perturbation is not None:
+                begin = self.clock()
+                picture = perturb(picture, self.how.perturbation, identity, frame=number)
+                self._perturbing += self.clock() - begin
+            found.append(pixels(picture, p))
+        return found
 
-    def _classify(self, data: list[bytes]) -> Answer:
+    def _classify(self, data: list[bytes], identity: str) -> Answer:
         if len(data) != 1:
             raise SampleError(f"a classifier takes one image, the sample has {len(data)}")
         begin = self.clock()
-        batch = self._pixels(data)[0]
+        batch = self._pixels(data, identity)[0]
         seen = self.clock()
         score = float(self.engine.classify(batch)[0])
         end = self.clock()
@@ -145,10 +168,10 @@ class Runner:
             tiles=len(batch),
         )
 
-    def _converse(self, data: list[bytes], question: Question, conversation: Conversation) -> Answer:
+    def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text
         begin = self.clock()
-        tiles = self._pixels(data)
+        tiles = self._pixels(data, identity)
         ids = np.array(
             conversation.encode(conversation.prompt(question, [len(t) for t in tiles], style=self.how.prompt_style)),
             dtype=np.int64,

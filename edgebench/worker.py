@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgebench.environment import current_memory_bytes, peak_memory_bytes
 from edgebench.errors import EdgebenchError, EngineError, SampleError, one_line
+from edgebench.media.pixels import in_use
 from edgebench.runner import Answer, HowToAsk, Query, Runner
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ def _serve(connection: Connection, plan: WorkerPlan) -> None:
         opened = load(plan.engine)(plan.artifact, plan.profile, plan.options).__enter__()
         load_ns = clock() - begin
         runner = Runner(opened, plan.artifact, plan.how, clock=clock)
-        connection.send(Ready(opened.facts(), load_ns, current_memory_bytes(), peak_memory_bytes()[1]))
+        facts = opened.facts() | {"pixels": in_use()}
+        connection.send(Ready(facts, load_ns, current_memory_bytes(), peak_memory_bytes()[1]))
     except EdgebenchError as error:
         connection.send(error)
         return

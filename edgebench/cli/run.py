@@ -47,6 +47,19 @@ from edgebench.cli.output import Bar, json_option, show
 )
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="In place of the model's own limit.")
 @click.option(
+    "--perturb",
+    metavar="NAME:LEVEL",
+    help="Perturb every picture: saturation, contrast, block, noise, blur, pixel (the published six), jpeg or h264, "
+    "levels 1 to 5; saturation:3:fast is fast, at most one grey level off. Not part of the timed work.",
+)
+@click.option(
+    "--max-pixels",
+    type=click.IntRange(min=1),
+    default=178_956_970,
+    show_default=True,
+    help="Pictures of more pixels are refused from their header.",
+)
+@click.option(
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
 @json_option

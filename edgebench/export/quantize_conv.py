@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.errors import CheckpointError, SampleError, one_line
+from edgebench.benches.base import Image
+from edgebench.errors import CheckpointError, one_line
 from edgebench.manifest import Quantization
-from edgebench.media.decode import decode
-from edgebench.media.pixels import pixels
+from edgebench.media.prefetch import Source, prefetch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,18 +90,18 @@ def read_calibration(folder: Path, preprocess: Preprocess) -> Calibration:
         CheckpointError: there is no readable image.
     """
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)[:MAX_IMAGES] if folder.is_dir() else []
+    if not paths:
+        raise CheckpointError("holds no image to calibrate with", where=folder)
     batches, digest = [], hashlib.sha256()
-    for path in paths:
-        data = path.read_bytes()
-        try:
-            image = decode(data, orientation=preprocess.orientation, alpha=preprocess.alpha)
-            batches.append(pixels(image, preprocess)[:1])
-        except SampleError:
-            continue
-        digest.update(hashlib.sha256(data).digest())
+    sources = (Source(str(path), Image(path.name, path=path).read) for path in paths)
+    for path, loaded in zip(paths, prefetch(sources, preprocess), strict=True):
+        if loaded.tiles is not None:
+            batches.append(loaded.tiles[:1])
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
     if not batches:
         raise CheckpointError("holds no readable image to calibrate with", where=folder)
-    return Calibration(f"{folder.resolve().name}, {len(batches)} images, sha256:{digest.hexdigest()}", batches)
+    name = f"{folder.resolve().name}, {len(batches)} images, sha256:{digest.hexdigest()}"
+    return Calibration(f"{name}, preprocessing {preprocess.passport()[:8]}", batches)
 
 
 def static_int8(model: Any, calibration: Calibration) -> tuple[Any, Quantization]:

@@ -657,27 +657,124 @@ static int render(const Job *j, const Output *o) {
 
 /* -------------------------------------------------------------- perturbing */
 
-/* Truncated and clipped: (matrix x rgb + offset) / 65536, matrix [3][4] row by row. */
-static void colour_matrix(const uint8_t *in, uint8_t *out, size_t pixels, const int32_t m[12]) {
+/* Truncated and clipped: (matrix x rgb + offset) / 16384, matrix [3][4] row by row; all but the offsets fit 16 bits. */
+static void colour_matrix_portable(const uint8_t *in, uint8_t *out, size_t pixels, const int32_t m[12]) {
     for (size_t i = 0; i < pixels; i++, in += 3, out += 3) {
         const int32_t r = in[0], g = in[1], b = in[2];
         for (int c = 0; c < 3; c++) {
-            const int32_t value = (m[4 * c] * r + m[4 * c + 1] * g + m[4 * c + 2] * b + m[4 * c + 3]) >> 16;
+            const int32_t value = (m[4 * c] * r + m[4 * c + 1] * g + m[4 * c + 2] * b + m[4 * c + 3]) >> 14;
             out[c] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
         }
     }
 }
 
-/* out = in + floor(matrix x noise / 65536), noise = table of three 16-bit words a pixel. */
-static void coloured_noise(const uint8_t *in, uint8_t *out, size_t pixels, const uint16_t *words, const int16_t *table,
-                           const int32_t m[9]) {
-    for (size_t i = 0; i < pixels; i++, in += 3, out += 3, words += 3) {
-        const int32_t y = table[words[0]], u = table[words[1]], v = table[words[2]];
+#ifdef HAVE_AVX2
+/* Eight pixels at a time; returns how many are done. `in` and `out` may be the same. */
+__attribute__((target("avx2"))) static size_t colour_matrix_avx2(const uint8_t *in, uint8_t *out, size_t pixels,
+                                                                 const int32_t m[12]) {
+    const __m256i red_green = _mm256_setr_epi8(0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1, /* lower */
+                                               4, -1, 5, -1, 7, -1, 8, -1, 10, -1, 11, -1, 13, -1, 14, -1);
+    const __m256i blue = _mm256_setr_epi8(2, -1, -1, -1, 5, -1, -1, -1, 8, -1, -1, -1, 11, -1, -1, -1, /* lower */
+                                          6, -1, -1, -1, 9, -1, -1, -1, 12, -1, -1, -1, 15, -1, -1, -1);
+    const __m256i together = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1, /* lower */
+                                              0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
+    __m256i rg[3], b[3], offset[3], sum[3];
+    for (int c = 0; c < 3; c++) {
+        rg[c] = _mm256_set1_epi32((int)(((uint32_t)m[4 * c + 1] << 16) | ((uint32_t)m[4 * c] & 0xffff)));
+        b[c] = _mm256_set1_epi32((int)((uint32_t)m[4 * c + 2] & 0xffff));
+        offset[c] = _mm256_set1_epi32(m[4 * c + 3]);
+    }
+    size_t i = 0;
+    for (; i + 8 <= pixels; i += 8, in += 24, out += 24) {
+        const __m128i first = _mm_loadu_si128((const __m128i *)in), second = _mm_loadu_si128((const __m128i *)(in + 8));
+        const __m256i both = _mm256_set_m128i(second, first);
+        const __m256i pairs = _mm256_shuffle_epi8(both, red_green), single = _mm256_shuffle_epi8(both, blue);
+        for (int c = 0; c < 3; c++)
+            sum[c] = _mm256_srai_epi32(_mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(pairs, rg[c]),
+                                                                         _mm256_madd_epi16(single, b[c])),
+                                                        offset[c]),
+                                       14);
+        const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[2]));
+        const __m256i mixed = _mm256_shuffle_epi8(bytes, together);
+        const __m128i upper = _mm256_extracti128_si256(mixed, 1);
+        const int32_t end = _mm_extract_epi32(upper, 2);
+        _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(mixed));
+        _mm_storel_epi64((__m128i *)(out + 12), upper);
+        memcpy(out + 20, &end, 4);
+    }
+    return i;
+}
+#endif
+
+static void colour_matrix(const uint8_t *in, uint8_t *out, size_t pixels, const int32_t m[12]) {
+    size_t done = 0;
+#ifdef HAVE_AVX2
+    if (has_avx2()) done = colour_matrix_avx2(in, out, pixels, m);
+#endif
+    colour_matrix_portable(in + 3 * done, out + 3 * done, pixels - done, m);
+}
+
+/* out = in + floor(matrix x noise / 65536), noise = table of one word a pixel from each third of `words`. */
+static void coloured_noise_portable(const uint8_t *in, uint8_t *out, size_t begin, size_t pixels, const uint16_t *words,
+                                    const int16_t *table, const int32_t m[9]) {
+    for (size_t i = begin; i < pixels; i++) {
+        const int32_t y = table[words[i]], u = table[words[pixels + i]], v = table[words[2 * pixels + i]];
         for (int c = 0; c < 3; c++) {
-            const int32_t value = in[c] + ((m[3 * c] * y + m[3 * c + 1] * u + m[3 * c + 2] * v) >> 16);
-            out[c] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
+            const int32_t value = in[3 * i + c] + ((m[3 * c] * y + m[3 * c + 1] * u + m[3 * c + 2] * v) >> 16);
+            out[3 * i + c] = value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value;
         }
     }
+}
+
+#ifdef HAVE_AVX2
+/* Eight table entries; the gather reads two bytes beyond each, so the table has one entry more than it needs. */
+__attribute__((target("avx2"))) static inline __m256i look_up(const int16_t *table, const uint16_t *words) {
+    const __m256i places = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)words));
+    const __m256i found = _mm256_i32gather_epi32((const int *)table, places, 2);
+    return _mm256_srai_epi32(_mm256_slli_epi32(found, 16), 16);
+}
+
+__attribute__((target("avx2"))) static size_t coloured_noise_avx2(const uint8_t *in, uint8_t *out, size_t pixels,
+                                                                  const uint16_t *words, const int16_t *table,
+                                                                  const int32_t m[9]) {
+    const __m256i together = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1, /* lower */
+                                              0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
+    size_t i = 0;
+    for (; i + 8 <= pixels; i += 8, in += 24, out += 24) {
+        const __m128i first = _mm_loadu_si128((const __m128i *)in), second = _mm_loadu_si128((const __m128i *)(in + 8));
+        const __m256i both = _mm256_set_m128i(second, first);
+        const __m256i y = look_up(table, words + i), u = look_up(table, words + pixels + i);
+        const __m256i v = look_up(table, words + 2 * pixels + i);
+        __m256i sum[3];
+        for (int c = 0; c < 3; c++) {
+            const char k = (char)c;
+            const __m256i pick = _mm256_setr_epi8(k, -1, -1, -1, k + 3, -1, -1, -1, k + 6, -1, -1, -1, k + 9, -1, -1, -1,
+                                                  k + 4, -1, -1, -1, k + 7, -1, -1, -1, k + 10, -1, -1, -1, k + 13, -1, -1, -1);
+            const __m256i a = _mm256_mullo_epi32(y, _mm256_set1_epi32(m[3 * c]));
+            const __m256i b = _mm256_mullo_epi32(u, _mm256_set1_epi32(m[3 * c + 1]));
+            const __m256i d = _mm256_mullo_epi32(v, _mm256_set1_epi32(m[3 * c + 2]));
+            const __m256i added = _mm256_srai_epi32(_mm256_add_epi32(_mm256_add_epi32(a, b), d), 16);
+            sum[c] = _mm256_add_epi32(_mm256_shuffle_epi8(both, pick), added);
+        }
+        const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[2]));
+        const __m256i mixed = _mm256_shuffle_epi8(bytes, together);
+        const __m128i upper = _mm256_extracti128_si256(mixed, 1);
+        const int32_t end = _mm_extract_epi32(upper, 2);
+        _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(mixed));
+        _mm_storel_epi64((__m128i *)(out + 12), upper);
+        memcpy(out + 20, &end, 4);
+    }
+    return i;
+}
+#endif
+
+static void coloured_noise(const uint8_t *in, uint8_t *out, size_t pixels, const uint16_t *words, const int16_t *table,
+                           const int32_t m[9]) {
+    size_t done = 0;
+#ifdef HAVE_AVX2
+    if (has_avx2()) done = coloured_noise_avx2(in, out, pixels, words, table, m);
+#endif
+    coloured_noise_portable(in, out, done, pixels, words, table, m);
 }
 
 /* ------------------------------------------------------------------ Python */
@@ -817,7 +914,7 @@ static int get_numbers(PyObject *object, Py_buffer *b, Py_ssize_t items, Py_ssiz
     return 1;
 }
 
-PyDoc_STRVAR(colour_doc, "colour_matrix(in, out, matrix): out = (matrix[3][4] x (r, g, b, 1)) >> 16, clipped; int32.");
+PyDoc_STRVAR(colour_doc, "colour_matrix(in, out, matrix): out = (matrix[3][4] x (r, g, b, 1)) >> 14, clipped; int32.");
 
 static PyObject *py_colour_matrix(PyObject *self, PyObject *args) {
     (void)self;
@@ -827,7 +924,7 @@ static PyObject *py_colour_matrix(PyObject *self, PyObject *args) {
     if (get_pair(in_object, out_object, &in, &out) && get_numbers(matrix_object, &matrix, 12, 4, "matrix")) {
         const int32_t *m = matrix.buf;
         int fine = 1;
-        for (int k = 0; k < 12; k++) fine = fine && in_range("matrix", m[k], k % 4 == 3 ? -(1 << 28) : -(1 << 20), k % 4 == 3 ? 1 << 28 : 1 << 20);
+        for (int k = 0; k < 12; k++) fine = fine && (k % 4 == 3 ? in_range("offset", m[k], -(1 << 28), 1 << 28) : in_range("matrix", m[k], -32767, 32767));
         if (fine) {
             Py_BEGIN_ALLOW_THREADS
             colour_matrix(in.buf, out.buf, (size_t)in.len / 3, m);
@@ -843,7 +940,7 @@ static PyObject *py_colour_matrix(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(noise_doc,
              "coloured_noise(in, out, words, table, matrix): out = in + (matrix[3][3] x table[words]) >> 16, clipped;\n"
-             "words uint16, three a pixel; table int16 [65536]; matrix int32.");
+             "words uint16 [3][pixels]; table int16 [65536 + 1]; matrix int32.");
 
 static PyObject *py_coloured_noise(PyObject *self, PyObject *args) {
     (void)self;
@@ -851,7 +948,7 @@ static PyObject *py_coloured_noise(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OOOOO", &in_object, &out_object, &words_object, &table_object, &matrix_object)) return NULL;
     Py_buffer in = {0}, out = {0}, words = {0}, table = {0}, matrix = {0};
     if (get_pair(in_object, out_object, &in, &out) && get_numbers(words_object, &words, in.len, 2, "words") &&
-        get_numbers(table_object, &table, 65536, 2, "table") && get_numbers(matrix_object, &matrix, 9, 4, "matrix")) {
+        get_numbers(table_object, &table, 65537, 2, "table") && get_numbers(matrix_object, &matrix, 9, 4, "matrix")) {
         const int32_t *m = matrix.buf;
         int fine = 1;
         for (int k = 0; k < 9; k++) fine = fine && in_range("matrix", m[k], -20000, 20000);

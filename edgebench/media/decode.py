@@ -28,8 +28,8 @@ MAX_PIXELS = 178_956_970
 """Pillow's own limit: larger images are refused from their header, before anything is allocated."""
 ImagePath = Literal["lossless", "official-jpeg75"]
 _ORIENTATION = 0x0112
-_TRUNCATED = threading.Lock()
-"""Pillow's switch for truncated files is one for the whole process."""
+_SWITCHES = threading.Lock()
+"""Pillow's switches for truncated and for huge files are one for the whole process."""
 
 
 def decode(
@@ -63,7 +63,7 @@ def decode(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image: Image.Image = Image.open(io.BytesIO(data))
+            image = _open(data, max_pixels)
             if image.width * image.height > max_pixels:
                 raise SampleError(f"the image is {image.width} x {image.height}, over the limit of {max_pixels} pixels")
             if image_path == "lossless" and (fast := _fast_jpeg(data, image, orientation)) is not None:
@@ -80,6 +80,22 @@ def decode(
         raise SampleError("the bytes are no image that can be decoded") from error
     except Exception as error:  # Pillow's decoders raise whatever their format's damage leads to
         raise SampleError(f"the image cannot be decoded: {one_line(error)}") from error
+
+
+def _open(data: bytes, max_pixels: int) -> Image.Image:
+    """Read the header."""
+    try:
+        return Image.open(io.BytesIO(data))
+    except Image.DecompressionBombError as error:
+        if max_pixels <= 2 * (Image.MAX_IMAGE_PIXELS or max_pixels):
+            raise SampleError(f"the image is over the limit of {max_pixels} pixels by its header") from error
+    with _SWITCHES:
+        before = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = None
+        try:
+            return Image.open(io.BytesIO(data))
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
 
 
 def _fast_jpeg(data: bytes, image: Image.Image, orientation: str) -> NDArray[np.uint8] | None:
@@ -102,7 +118,7 @@ def _load(image: Image.Image, truncated: str) -> None:
     if truncated == "refuse":
         image.load()
         return
-    with _TRUNCATED:
+    with _SWITCHES:
         before: Any = ImageFile.LOAD_TRUNCATED_IMAGES
         ImageFile.LOAD_TRUNCATED_IMAGES = True
         try:

@@ -245,13 +245,19 @@ def _by_groups(av: Any, container: Any, index: _Index, positions: Sequence[int])
             if not left:
                 continue
             container.seek(key, stream=stream, backward=True, any_frame=False)
+            unseen = set(left)
             for packet in container.demux(stream):
                 stream.codec_context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
-                for frame in packet.decode():
+                frames = packet.decode()
+                unseen.discard(packet.pts)
+                if not unseen and packet.size:
+                    # All that is wanted is in the decoder: let it out, instead of pushing it out with more frames.
+                    frames = [*frames, *stream.codec_context.decode(None)]
+                for frame in frames:
                     if frame.pts in left:
                         found[frame.pts] = _picture(frame)
                         left.discard(frame.pts)
-                if not left:
+                if not left or not unseen:
                     break
     return [found[index.stamps[k]] for k in positions] if len(found) == len(wanted) else None
 

@@ -188,7 +188,8 @@ def _conditions(summary: dict[str, Any]) -> Table:
     rows.append(
         (
             "asked by",
-            f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}",
+            f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}"
+            + (f", perturbed {settings['perturbation']}" if settings["perturbation"] else ""),
         )
     )
     if artifact is not None:

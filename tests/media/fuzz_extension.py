@@ -116,7 +116,7 @@ def fuzz(times: int) -> tuple[int, int]:
         image = picture(rng, height, width).copy()
         words = np.zeros(height * width * 3 - (turn % 4 == 0), np.uint16)
         matrix = rng.integers(-(2**31), 2**31 - 1, 9, dtype=np.int32) >> int(rng.integers(0, 31))
-        noise: list[Any] = [image, image, words, np.zeros(65536, np.int16), matrix]
+        noise: list[Any] = [image, image, words, np.zeros(65537, np.int16), matrix]
         colour: list[Any] = [image, image.copy(), np.zeros(12, np.int32)]
         for listed in (noise, colour):
             if turn % 2:
