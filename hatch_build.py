@@ -42,7 +42,11 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         from setuptools.command.build_ext import build_ext
 
         # No contraction of a * b + c: coefficients have to round as Pillow's do.
-        flags = ["/O2"] if sys.platform == "win32" else ["-std=c11", "-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+        flags = (
+            ["/O2"]
+            if sys.platform == "win32"
+            else ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fvisibility=hidden"]
+        )
         root = Path(self.root)
         extension = Extension(MODULE, [str(root / SOURCE)], extra_compile_args=flags)
         command = build_ext(Distribution({"name": "edgebench", "ext_modules": [extension]}))

@@ -101,3 +101,12 @@ def _text(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
     except OSError:
         return None
+
+
+def available_memory_bytes() -> int | None:
+    """Memory that could be taken without swapping (Linux: MemAvailable); None where the system does not say."""
+    for line in (_text("/proc/meminfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return None

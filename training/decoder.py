@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from edgebench.demo.questions import Draft
 
 HIDDEN, LAYERS = 128, 5
-TASKS = {"category": (0.16, 32), "text": (0.05, 24), "video": (0.05, 12), "seg": (0.25, 12), "sets": (0.03, 3),
-         "det": (0.16, 32), "part": (0.06, 24), "temporal": (0.24, 10)}  # fmt: skip
+TASKS = {"category": (0.16, 32), "text": (0.06, 24), "video": (0.06, 12), "seg": (0.12, 12), "sets": (0.02, 3),
+         "det": (0.10, 32), "part": (0.06, 24), "temporal": (0.42, 10)}  # fmt: skip
 """Share of the steps and questions a step."""
 BOOST = 6.0
 
@@ -174,11 +174,11 @@ def judgements(
         right = sample.forged[k] if k < frames else (k - frames) // frames == draft.answer
         out.append((place, yes if right else no, 1.0))
     for k, place in enumerate(prompt.ends):
-        out.append((place, encoder.letters[k] if k == draft.answer else no, 1.5))
+        out.append((place, encoder.letters[k] if k == draft.answer else no, 4.0))
     box = sample.box
     for place, _option, slot, value in prompt.numbers:
         if draft.task == "temporal":
-            out.append((place, yes if sample.forged[value] else no, 1.0))
+            out.append((place, yes if sample.forged[value] else no, 1.5))
         elif draft.task == "det":
             area = draft.options[_option].count(",") - draft.options[_option].partition('"forged text"')[2].count(",")
             if slot < 4 and area >= 3:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     flag_value="int8",
     help="int8 weights; for classifiers with --calibration int8 activations too.",
 )
+@click.option("--int4", "precision", flag_value="int4", help="Language models: int4 layers, int8 vision and lm_head.")
 @click.option(
     "--dialect",
     type=click.Choice(["ort", "portable"]),
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     help="Classifiers in int8: a folder of images that set the ranges of activations.",
 )
 @click.option(
+    "--parity/--no-parity",
+    default=None,
+    help="Compare a language model with its checkpoint in float32; by default where that fits into memory.",
+)
+@click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The artifact's folder; by default MODEL-PRECISION here."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an artifact that is there.")
@@ -47,6 +53,7 @@ def export(
     precision: Precision,
     dialect: Literal["ort", "portable"],
     calibration: Path | None,
+    parity: bool | None,
     output: Path | None,
     overwrite: bool,
     as_json: bool,
@@ -74,6 +81,8 @@ def export(
             say=bar.say,
             calibration=calibration,
             overwrite=overwrite,
+            parity=parity,
+            wrote=lambda done, total: bar.begin(total >> 20, done >> 20),
         )
     show(artifact_tables(artifact), {"folder": str(folder), "manifest": asdict(artifact.manifest)}, as_json=as_json)
     if not as_json:

@@ -46,7 +46,7 @@ def trace(
     """
     import torch
 
-    shapes = tuple(_dims(d) for d in dynamic)
+    shapes = tuple(dims(d) for d in dynamic)
     with quiet(), torch.no_grad():
         try:
             program = torch.onnx.export(
@@ -68,11 +68,12 @@ def trace(
     return model
 
 
-def _dims(axes: Any) -> Any:
+def dims(axes: Any) -> Any:
+    """Axes that are dynamic, as torch.export wants them."""
     import torch
 
     if isinstance(axes, tuple):
-        return tuple(_dims(a) for a in axes)
+        return tuple(dims(a) for a in axes)
     return dict.fromkeys(axes, torch.export.Dim.DYNAMIC)
 
 

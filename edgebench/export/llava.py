@@ -12,22 +12,26 @@ import numpy as np
 
 from edgebench.benches.base import Question
 from edgebench.cache import cache_names, empty_cache, step_inputs
+from edgebench.environment import available_memory_bytes
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.checkpoint import chat_template, copy_tokenizer, identify, preprocess_of, read_json
-from edgebench.export.graphs import quiet, save, trace
+from edgebench.export.graphs import quiet
 from edgebench.export.parity import compare, fixed_images, session
-from edgebench.export.quantize import weight_only_int8
 from edgebench.export.request import checked
+from edgebench.export.shards import Shards
+from edgebench.export.streaming import empty_model, source_names, trace_empty, write_graph
 from edgebench.manifest import Decoder, Graph, Manifest, ParityRow, Text
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from edgebench.export.request import ExportRequest
+    from edgebench.export.streaming import Traced
 
 STEPS = 16
 """Decode steps of the parity check."""
@@ -35,46 +39,77 @@ OPSETS = {"ort": 18, "portable": 21}
 
 
 def export_llava(request: ExportRequest) -> Manifest:
-    """Write the three graphs and the tokenizer, and measure their parity with the checkpoint.
+    """Write the three graphs and the tokenizer, and measure their parity with the checkpoint where it fits into memory.
 
     Raises:
         CheckpointError: the checkpoint is not one, or is damaged.
         ParityError: a graph misses the recipe's bound.
     """
+    import torch
+    import transformers
+
     from edgebench.export.manifests import manifest_of
 
-    request.say("loading the checkpoint")
-    model = _load(request.weights)
-    text = _text(request, model)
-    preprocess = request.recipe.preprocess or preprocess_of(request.weights)
-    config = model.config.text_config
-    decoder = Decoder(
-        layers=config.num_hidden_layers,
-        kv_heads=config.num_key_value_heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
-        hidden_size=config.hidden_size,
-        cache_dtype="float16" if request.precision == "fp16" else "float32",
-    )
-    reference = _Reference(model, text, Conversation(text, request.folder / text.tokenizer.file), preprocess)
-    request.say("asking the checkpoint")
-    expected = [reference.answer(images) for images in (1, 3)]
-    graphs = _graphs(request, model, preprocess.height, preprocess.width)
-    request.say("comparing with the checkpoint")
-    rows = [row for answer in expected for row in _parity(request, graphs, decoder, answer)]
-    parameters = sum(p.numel() for p in model.parameters())
+    config = _config(request.weights)
+    request.say("reading the checkpoint's headers")
+    with Shards(request.weights) as shards:
+        text = _text(request, config)
+        preprocess = request.recipe.preprocess or preprocess_of(request.weights)
+        language = config.text_config
+        decoder = Decoder(
+            layers=language.num_hidden_layers,
+            kv_heads=language.num_key_value_heads,
+            head_dim=getattr(language, "head_dim", None) or language.hidden_size // language.num_attention_heads,
+            hidden_size=language.hidden_size,
+            cache_dtype="float16" if request.precision == "fp16" else "float32",
+        )
+        dtype = torch.float16 if request.precision == "fp16" else torch.float32
+        try:
+            with quiet():
+                model = empty_model(transformers.LlavaForConditionalGeneration, config, dtype, "eager")
+        except Exception as error:  # transformers raises many kinds for a wrong configuration
+            raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=request.weights) from error
+        sources = source_names(model, shards)
+        parameters = sum(shards.tensors[key].count for key in set(sources.values()))
+        graphs = _graphs(request, model, sources, shards, (preprocess.height, preprocess.width))
+    del model
+    parity, note = None, ""
+    needed, free = 10 * parameters, available_memory_bytes()
+    if request.parity is False:
+        note = "parity was not measured: it was switched off"
+    elif request.parity is None and free is not None and needed > free:
+        note = (
+            f"parity was not measured: the checkpoint in float32 and the graphs need {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free"
+        )
+    else:
+        request.say("asking the checkpoint")
+        conversation = Conversation(text, request.folder / text.tokenizer.file)
+        reference = _Reference(_load(request.weights), text, conversation, preprocess)
+        expected = [reference.answer(images) for images in (1, 3)]
+        del reference
+        request.say("comparing with the checkpoint")
+        rows = [row for answer in expected for row in _parity(request, graphs, decoder, answer)]
+        parity = checked(rows, request.recipe.bound(request.precision))
+    request.say("hashing the checkpoint")
     return manifest_of(
         request,
         graphs=graphs,
         preprocess=preprocess,
         source=identify(request.weights, parameters=parameters, name=request.weights.resolve().name),
-        parity=checked(rows, request.recipe.bound(request.precision)),
+        parity=parity,
         text=text,
         decoder=decoder,
+        note=note,
     )
 
 
-def _load(folder: Path) -> Any:
-    import torch
+def _config(folder: Path) -> Any:
+    """The checkpoint's configuration.
+
+    Raises:
+        CheckpointError: there is none, or it is another architecture's.
+    """
     import transformers
 
     config = read_json(folder, "config.json")
@@ -84,7 +119,17 @@ def _load(folder: Path) -> Any:
         )
     if config.get("model_type") != "llava":
         raise CheckpointError(f"is a {config.get('model_type')!r}, not a 'llava'", where=folder / "config.json")
-    identify(folder, parameters=None, name="")
+    try:
+        with quiet():
+            return transformers.LlavaConfig.from_dict(config)
+    except Exception as error:  # transformers raises many kinds
+        raise CheckpointError(f"is no configuration: {one_line(error)}", where=folder / "config.json") from error
+
+
+def _load(folder: Path) -> Any:
+    import torch
+    import transformers
+
     log: Any = transformers.utils.logging
     log.set_verbosity_error()
     log.disable_progress_bar()
@@ -111,7 +156,7 @@ def _load(folder: Path) -> Any:
     return model.eval()
 
 
-def _text(request: ExportRequest, model: Any) -> Text:
+def _text(request: ExportRequest, config: Any) -> Text:
     folder, prompt = request.weights, request.recipe.prompt
     if prompt is None:
         raise CheckpointError("the recipe states no prompt", where=request.recipe.name)
@@ -120,7 +165,7 @@ def _text(request: ExportRequest, model: Any) -> Text:
     if template is None:
         raise CheckpointError("has no chat template, and neither has the recipe", where=folder)
     tokens = read_json(folder, "tokenizer_config.json") or {}
-    config, image_id = model.config, model.config.image_token_id
+    image_id = config.image_token_id
     patches = (config.vision_config.image_size // config.vision_config.patch_size) ** 2
     preprocessor = read_json(folder, "preprocessor_config.json") or {}
     from tokenizers import Tokenizer
@@ -198,13 +243,34 @@ class _Reference:
         }
 
 
-def _graphs(request: ExportRequest, model: Any, height: int, width: int) -> dict[str, Graph]:
+def _bits(precision: str, part: str) -> Callable[[str], int | None]:
+    """Tensor of the checkpoint -> bits, by the stated rule.
+
+    int8: every matrix product of vision and decoder. int4: the decoder's layers; vision and lm_head, whose errors
+    reach every token, take 8 bits. The embedding is looked up, not multiplied: it keeps floating point.
+    """
+    if part == "embed" or precision not in {"int8", "int4"}:
+        return lambda source: None
+    if part == "vision" or precision == "int8":
+        return lambda source: 8
+    return lambda source: 8 if "lm_head" in source or "embed_tokens" in source else 4
+
+
+def _graphs(
+    request: ExportRequest, model: Any, sources: dict[str, str], shards: Shards, size: tuple[int, int]
+) -> dict[str, Graph]:
     import torch
 
     from edgebench.export.wrappers import EmbedPart, OrtDecoder, PortableDecoder, VisionPart
 
-    if request.precision == "fp16":
-        model = model.half()
+    embedding = model.get_input_embeddings()
+    name = next(n for n, p in model.named_parameters(remove_duplicate=False) if p is embedding.weight)
+    if request.precision in {"int8", "int4"} and shards.tensors[sources[name]].kind == "F16":
+        # Half precision is what the checkpoint has: nothing is lost.
+        halved = torch.nn.Parameter(torch.zeros((), dtype=torch.float16).expand(embedding.weight.shape), False)
+        embedding._parameters["weight"] = halved
+    by_id = {id(p): sources[n] for n, p in model.named_parameters(remove_duplicate=False)}
+    height, width = size
     opset = OPSETS[request.dialect]
     config = model.config.text_config
     hidden, layers, tokens, past = config.hidden_size, config.num_hidden_layers, 5, 3
@@ -260,14 +326,37 @@ def _graphs(request: ExportRequest, model: Any, height: int, width: int) -> dict
             (*axes, tuple([2] for _ in cache)),
         ),
     ]
-    for name, module, example, inputs, outputs, dynamic in parts:
-        request.say(f"tracing {name}")
-        proto = trace(module.eval(), example, inputs=inputs, outputs=outputs, dynamic=dynamic, opset=opset)
-        quantization, precision = None, "fp32" if request.precision == "int8" else str(request.precision)
-        if request.precision == "int8" and name != "embed":
-            request.say(f"quantizing {name}")
-            quantization, precision = weight_only_int8(proto, request.dialect), "int8"
-        graphs[name] = save(proto, request.folder, name, precision, quantization)
+    traced: dict[str, Traced] = {}
+    for part, module, example, inputs, outputs, dynamic in parts:
+        request.say(f"tracing {part}")
+        traced[part] = trace_empty(
+            module.eval(),
+            example,
+            by_id,
+            inputs=inputs,
+            outputs=outputs,
+            dynamic=dynamic,
+            opset=opset,
+            dialect=request.dialect,
+            bits=_bits(request.precision, part),
+        )
+    total = sum(t.bytes for t in traced.values())
+    done = 0
+    request.say(f"writing {total / 1e9:.2f} GB of weights")
+    request.wrote(0, total)
+
+    def wrote(more: int) -> None:
+        nonlocal done
+        done += more
+        request.wrote(done, total)
+
+    for part, graph in traced.items():
+        precision = "int4" if request.precision == "int4" and part == "decoder" else str(request.precision)
+        if part == "embed" and request.precision in {"int8", "int4"}:
+            precision = "fp16" if embedding.weight.dtype == torch.float16 else "fp32"
+        elif part == "vision" and request.precision == "int4":
+            precision = "int8"
+        graphs[part] = write_graph(graph, shards, request.folder, part, precision, wrote)
     return graphs
 
 

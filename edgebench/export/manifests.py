@@ -33,7 +33,7 @@ def manifest_of(
     graphs: dict[str, Graph],
     preprocess: Preprocess,
     source: Source,
-    parity: Parity,
+    parity: Parity | None,
     **rest: Any,
 ) -> Manifest:
     """The manifest of a finished export; `rest` is what one family has and others have not."""

@@ -30,6 +30,10 @@ class ExportRequest:
     """Called with the name of each step as it begins."""
     calibration: Path | None = None
     """Images that set the ranges of activations; None leaves activations in floating point."""
+    parity: bool | None = None
+    """Whether to compare with the checkpoint; None: where it fits into memory. Classifiers always are."""
+    wrote: Callable[[int, int], None] = lambda done, total: None
+    """Called with the bytes of weights that are written, and all that will be."""
 
 
 def checked(rows: list[ParityRow], bound: Bound) -> Parity:

@@ -36,6 +36,8 @@ def export(
     say: Callable[[str], None],
     calibration: Path | None = None,
     overwrite: bool = False,
+    parity: bool | None = None,
+    wrote: Callable[[int, int], None] = lambda done, total: None,
 ) -> Artifact:
     """Export one model.
 
@@ -51,6 +53,8 @@ def export(
         say: called with the name of each step as it begins.
         calibration: a folder of images, for classifiers in int8.
         overwrite: replace an artifact that is there.
+        parity: whether a language model is compared with its checkpoint; None: where it fits into memory.
+        wrote: called with the bytes of weights that are written, and all that will be.
 
     Raises:
         EdgebenchError: of the family that fits; nothing is left behind.
@@ -77,6 +81,8 @@ def export(
             folder=partial,
             say=say,
             calibration=calibration,
+            parity=parity,
+            wrote=wrote,
         )
         manifest = load(lookup(FAMILIES, recipe.family, what="family"))(request)
         write_manifest(partial, manifest)

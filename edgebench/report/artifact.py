@@ -28,6 +28,7 @@ def artifact_tables(artifact: Artifact) -> list[Table]:
             f"{m.name}, {m.family}, {m.precision}, dialect {m.dialect}",
             ("graph", "precision", "size", "opset", "quantized"),
             graphs,
+            note=m.note,
         )
     ]
     if m.parity is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edgebench.manifest import read_artifact
@@ -135,16 +134,3 @@ def test_no_path_of_this_machine_in_an_artifact(cli: Cli, shared_data: Path) -> 
         assert b"site-packages" not in data
         assert str(Path(__file__).parents[2]).encode() not in data
     json.loads((cli.folder / "mesonet-df-fp32" / "manifest.json").read_text())
-
-
-def test_blocks_of_int8_are_the_nearest() -> None:
-    from edgebench.export.quantize import quantize_blocks
-
-    weight = np.random.default_rng(0).normal(size=(128, 7)).astype(np.float32)
-    weight[:64, 3] = 0
-    values, scales = quantize_blocks(weight, 64)
-    restored = (values.reshape(2, 64, 7) * scales[:, None, :]).reshape(128, 7)
-    assert values.dtype == np.int8
-    assert np.abs(values).max() == 127
-    assert (np.abs(restored - weight) <= np.repeat(scales, 64, axis=0) / 2 + 1e-7).all()
-    assert (restored[:64, 3] == 0).all()

@@ -103,6 +103,43 @@ def test_int8_weights_really_changed_type(exports: Exports) -> None:
     assert portable.ByteSize() < fp32.ByteSize() / 2.5
 
 
+def test_int4_follows_its_stated_rule(cli: Cli, exports: Exports, tsv: Path) -> None:
+    """Layers in 4 bits with zero points, vision and lm_head in 8, the embedding as it was; and it answers."""
+    onnx = pytest.importorskip("onnx")
+    folder = exports("int4")
+    decoder = onnx.load(folder / "decoder.onnx")
+    bits = [{a.name: a.i for a in n.attribute}["bits"] for n in decoder.graph.node if n.op_type == "MatMulNBits"]
+    assert (bits.count(4), bits.count(8)) == (2 * 7, 1)
+    assert all(
+        len(n.input) == (4 if b == 4 else 3)
+        for n, b in zip([n for n in decoder.graph.node if n.op_type == "MatMulNBits"], bits, strict=True)
+    )
+    vision = onnx.load(folder / "vision.onnx")
+    assert {a.i for n in vision.graph.node for a in n.attribute if a.name == "bits"} == {8}
+    manifest = read_artifact(folder).manifest
+    assert {name: g.precision for name, g in manifest.graphs.items()} == {
+        "vision": "int8",
+        "embed": "fp32",
+        "decoder": "int4",
+    }
+    assert manifest.parity is not None
+    worst = {p: max(r.relative_rms for r in read_artifact(exports(p)).manifest.parity.rows) for p in ("int8", "int4")}  # type: ignore[union-attr]
+    assert worst["int8"] < worst["int4"] < 0.3
+    for dialect in ("ort", "portable"):
+        done = cli("run", exports("int4", dialect), "--data", tsv, "--limit", 8, "--json")
+        assert done.code == 0, done.err
+        assert done.json["summary"]["answered"] == 8
+
+
+def test_parity_can_be_left_out_and_the_manifest_says_so(cli: Cli, twin: Path) -> None:
+    done = cli("export", "llava", "--weights", twin, "--int8", "--no-parity", "-o", "out", "--json")
+    assert done.code == 0, done.err
+    manifest = done.json["manifest"]
+    assert manifest["parity"] is None
+    assert "not measured" in manifest["note"]
+    assert "not measured" in cli("export", "llava", "--weights", twin, "--no-parity", "-o", "shown").out
+
+
 def test_the_runner_times_with_the_clock_it_is_given(exports: Exports) -> None:
     artifact = read_artifact(exports("fp32"))
     ticks = iter(range(0, 1_000_000, 10))
@@ -153,8 +190,8 @@ def broken(twin: Path, folder: Path, what: str) -> Path:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("truncated", "cannot be loaded"),
-        ("garbage", "cannot be loaded"),
+        ("truncated", "is truncated: it ends before"),
+        ("garbage", "is no safetensors file"),
         ("none", "pickled weights are not loaded"),
         ("other-shape", "broken"),
         ("more-layers", "missing keys"),
