@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -151,6 +152,8 @@ def test_half_precision_shards_keep_their_embedding(cli: Cli, tmp_path: Path) ->
     assert other.keys() != weights.keys()
     (folder / "model.safetensors").unlink()
     names = sorted(other)
+    places = {n: f"model-{k % 2 + 1:05d}-of-00002.safetensors" for k, n in enumerate(names)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     for k in range(2):
         save_file({n: other[n] for n in names[k::2]}, folder / f"model-{k + 1:05d}-of-00002.safetensors")
     done = cli("export", "llava", "--weights", folder, "--int8", "-o", "out", "--json")
