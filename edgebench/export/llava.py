@@ -15,11 +15,12 @@ from edgebench.cache import cache_names, empty_cache, step_inputs
 from edgebench.environment import available_memory_bytes
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.checkpoint import chat_template, copy_tokenizer, identify, preprocess_of, read_json
+from edgebench.export.empty import empty_model, source_names
 from edgebench.export.graphs import quiet
 from edgebench.export.parity import compare, fixed_images, session
 from edgebench.export.request import checked
 from edgebench.export.shards import Shards
-from edgebench.export.streaming import empty_model, source_names, trace_empty, write_graph
+from edgebench.export.streaming import trace_empty, write_graph
 from edgebench.manifest import Decoder, Graph, Manifest, ParityRow, Text
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgebench.answers import judge
 from edgebench.errors import RunError
-from edgebench.metrics.paired import paired
+from edgebench.metrics.delta import delta, judged
 from edgebench.metrics.summary import summarize
 from edgebench.report.tables import label
 
@@ -37,12 +36,19 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
         raise RunError(
             f"these runs were not asked the same ({named})", hint="pass --anyway to compare them all the same"
         )
-    right = [_right(run) for run in runs]
+    base_artifact = runs[0].header.artifact
+    if base_artifact is not None and base_artifact.parity is None and not anyway:
+        raise RunError(
+            "the base was never compared with its checkpoint, so a difference from it says nothing",
+            where=runs[0].folder,
+            hint="export it with --parity, or pass --anyway",
+        )
+    answers = [judged(run) for run in runs]
     pairs = [
         {
             "base": label(summaries[0]),
             "other": label(summaries[k]),
-            "paired": paired(right[0], right[k]),
+            **delta(answers[0], answers[k]),
             "categories": _categories(summaries[0], summaries[k]),
         }
         for k in range(1, len(runs))
@@ -65,15 +71,6 @@ def _differences(runs: list[Run]) -> list[dict[str, Any]]:
     if len(set(passports)) > 1:
         found.append({"what": "preprocessing", "values": passports})
     return found
-
-
-def _right(run: Run) -> dict[str, bool]:
-    settings = run.header.settings
-    return {
-        r.id: judge(r, scoring=settings.scoring, matcher=settings.matcher)[0] == r.target
-        for r in run.records()
-        if r.error is None and r.not_asked is None
-    }
 
 
 def _categories(base: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:

@@ -219,6 +219,8 @@ def _parity(parity: dict[str, Any] | None) -> str:
 
 def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     """Runs side by side; the first one is the base."""
+    from edgebench.report.delta import delta_tables
+
     runs = comparison["runs"]
     columns = ("", *(label(r) for r in runs))
 
@@ -277,7 +279,7 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
         Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
     ]
     for pair in comparison["pairs"]:
-        tables += _pair(pair)
+        tables += delta_tables(pair)
     if comparison["differences"]:
         tables.append(
             Table(
@@ -287,30 +289,3 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
             )
         )
     return tables
-
-
-def _pair(pair: dict[str, Any]) -> list[Table]:
-    p = pair["paired"]
-    chance = UNKNOWN if p["mcnemar_p"] is None else f"{p['mcnemar_p']:.3g}"
-    difference = UNKNOWN if p["difference"] is None else f"{100 * p['difference']:+.1f} points"
-    rows = (
-        ("questions answered by both", str(p["both"])),
-        ("right -> wrong", str(p["lost"])),
-        ("wrong -> right", str(p["won"])),
-        ("difference of accuracy", difference),
-        ("exact McNemar p", chance),
-    )
-    found = [Table(f"{pair['base']}  ->  {pair['other']}", ("", ""), rows, "the same questions, one by one")]
-    if pair["categories"]:
-        shown = tuple(
-            (
-                c["category"],
-                str(c["answered"]),
-                percent(c["base"]),
-                percent(c["other"]),
-                f"{100 * c['difference']:+.1f}",
-            )
-            for c in pair["categories"]
-        )
-        found.append(Table("Categories that changed most", ("category", "questions", "base", "other", "points"), shown))
-    return found

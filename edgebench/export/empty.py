@@ -1,0 +1,74 @@
+"""A model of the right shape without weights, and where in the checkpoint each of its parameters lies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgebench.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from edgebench.export.shards import Shards
+
+
+def empty_model(kind: Any, config: Any, dtype: Any, attention: str) -> Any:
+    """A model of a transformers class whose parameters take no memory and whose buffers are real.
+
+    Args:
+        kind: the class.
+        config: its configuration.
+        dtype: torch's type of the parameters.
+        attention: the attention implementation.
+    """
+    import torch
+
+    with torch.device("meta"):
+        model = kind._from_config(config, attn_implementation=attention)
+    for module in model.modules():
+        lost = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+        if lost:
+            fresh = type(module)(module.config)
+            for name in lost:
+                module._buffers[name] = getattr(fresh, name)
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                empty = torch.zeros((), dtype=dtype).expand(parameter.shape)
+                module._parameters[name] = torch.nn.Parameter(empty, requires_grad=False)
+    return model.eval()
+
+
+def source_names(model: Any, shards: Shards) -> dict[str, str]:
+    """Parameter of the model -> tensor of the checkpoint, by transformers' own renaming rules.
+
+    Raises:
+        CheckpointError: a tensor is missing, unexpected, or of another shape.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+    rules = get_model_conversion_mapping(model)
+    renamings: Any = [r for r in rules if isinstance(r, WeightRenaming)]
+    converters: Any = [r for r in rules if isinstance(r, WeightConverter)]
+    wanted = {name: tuple(p.shape) for name, p in model.named_parameters(remove_duplicate=False)}
+    state: Any = dict.fromkeys(wanted, True)
+    found: dict[str, str] = {}
+    unexpected: list[str] = []
+    for key in shards.tensors:
+        name, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
+        if name in wanted:
+            found[name] = key
+        elif not name.endswith(("rotary_emb.inv_freq", "position_ids")):
+            unexpected.append(key)
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    for name, other in tied.items():
+        if name not in found and other in found:
+            found[name] = found[other]
+    missing = sorted(wanted.keys() - found.keys())
+    where = shards.folder
+    for what, names in (("missing", missing), ("unexpected", sorted(unexpected))):
+        if names:
+            raise CheckpointError(f"{len(names)} {what} keys, such as {', '.join(names[:3])}", where=where)
+    for name, key in found.items():
+        shape = shards.tensors[key].shape
+        if shape != wanted[name]:
+            raise CheckpointError(f"{key!r} is {list(shape)}, the configuration says {list(wanted[name])}", where=where)
+    return found

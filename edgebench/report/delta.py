@@ -1,0 +1,86 @@
+"""The delta card: what one run changed against the base, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgebench.report.tables import UNKNOWN, Table, percent
+
+SHOWN = 12
+
+
+def delta_tables(pair: dict[str, Any]) -> list[Table]:
+    """One pair of runs."""
+    p = pair["paired"]
+    rows = [
+        ("questions answered by both", str(p["both"])),
+        ("right -> wrong", str(p["lost"])),
+        ("wrong -> right", str(p["won"])),
+        ("difference of accuracy", _points(p["difference"])),
+        ("exact McNemar p", _number(p["mcnemar_p"])),
+    ]
+    for target in pair["targets"]:
+        verdict = {None: UNKNOWN, True: "PASS", False: "FAIL"}[target["passed"]]
+        rows.append((f"keeps {100 * target['target']:g} % of the base's accuracy", verdict))
+    rows.append(("unparsed, base / other", " / ".join(percent(v) for v in pair["unparsed"])))
+    if pair["output_length_ratio"] is not None:
+        rows.append(("output tokens, other / base", f"{pair['output_length_ratio']:.3f}"))
+    shift = pair["option_shift"]
+    if shift is not None:
+        moved = f"{shift['mean_total_variation']:.4f}, likeliest changed in {percent(shift['likeliest_changed'])}"
+        rows.append((f"option probabilities moved (mean total variation, {shift['questions']} questions)", moved))
+        errors = " / ".join(_number(v) for v in pair["calibration_error"])
+        rows.append(("expected calibration error, 10 bins, base / other", errors))
+    c = pair["classifier"]
+    if c is not None:
+        for key, name in (("auroc", "AUROC"), ("eer", "EER")):
+            rows.append((f"{name}, base / other", " / ".join(percent(v) for v in c[key])))
+        for key, name in (("false_positive_rate", "false alarms"), ("true_positive_rate", "forged found")):
+            shown = " / ".join(percent(v) for v in c[key])
+            rows.append((f"{name} at the base's threshold {c['threshold']:.3g}, base / other", shown))
+    title = f"{pair['base']}  ->  {pair['other']}"
+    found = [Table(title, ("", ""), tuple(rows), "the same questions, one by one")]
+    for key, name in (("by_task", "task"), ("by_kind", "forgery type")):
+        if len(pair[key]) > 1:
+            found.append(_groups(name, pair[key]))
+    if pair["categories"]:
+        changed = tuple(
+            (
+                c["category"],
+                str(c["answered"]),
+                percent(c["base"]),
+                percent(c["other"]),
+                f"{100 * c['difference']:+.1f}",
+            )
+            for c in pair["categories"]
+        )
+        columns = ("category", "questions", "base", "other", "points")
+        found.append(Table("Categories that changed most", columns, changed))
+    return found
+
+
+def _groups(name: str, groups: list[dict[str, Any]]) -> Table:
+    ordered = sorted(groups, key=lambda g: -abs(g["difference"] or 0))[:SHOWN]
+    rows = tuple(
+        (
+            g["name"],
+            str(g["questions"]),
+            percent(g["base"], g["base_interval"]),
+            percent(g["other"], g["other_interval"]),
+            f"{g['lost']} / {g['won']}",
+            _points(g["difference"]),
+            _number(g["mcnemar_p"]),
+        )
+        for g in ordered
+    )
+    columns = (name, "questions", "base", "other", "lost / won", "difference", "McNemar p")
+    note = "p is of each row alone, not corrected for how many rows there are"
+    return Table(f"By {name}", columns, rows, note)
+
+
+def _points(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{100 * value:+.1f} points"
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}"
