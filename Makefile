@@ -8,7 +8,7 @@ OUT := demo-out
 .PHONY: help install demo test lint wheel clean
 
 help:
-	@echo "make demo     install, export the embedded model to fp32 and int8, run the mini benchmark on both, compare"
+	@echo "make demo     install, export the embedded model to fp32, int8 and int4, run the mini benchmark on each, compare"
 	@echo "make test     install, lint, type-check, run all tests"
 	@echo "make install  make $(VENV) with everything that runs without a GPU"
 	@echo "make wheel    build the wheel into dist/"
@@ -24,16 +24,17 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	rm -rf $(OUT)
-	@echo "== 1/4 export the embedded model to fp32"
+	@echo "== 1/3 export the embedded model to fp32, int8 and int4"
 	$(BIN)/edgebench export edgebench-demo --fp32 --output $(OUT)/fp32
-	@echo "== 2/4 export it to int8"
 	$(BIN)/edgebench export edgebench-demo --int8 --output $(OUT)/int8
-	@echo "== 3/4 run the mini benchmark on both"
+	$(BIN)/edgebench export edgebench-demo --int4 --output $(OUT)/int4
+	@echo "== 2/3 run the mini benchmark on each"
 	$(BIN)/edgebench run $(OUT)/fp32 --bench forensics-mini --output $(OUT)/run-fp32
 	$(BIN)/edgebench run $(OUT)/int8 --bench forensics-mini --output $(OUT)/run-int8
-	@echo "== 4/4 compare"
-	$(BIN)/edgebench compare $(OUT)/run-fp32 $(OUT)/run-int8
-	@echo "The reports are $(OUT)/run-fp32/report.md and $(OUT)/run-int8/report.md"
+	$(BIN)/edgebench run $(OUT)/int4 --bench forensics-mini --output $(OUT)/run-int4
+	@echo "== 3/3 compare"
+	$(BIN)/edgebench compare $(OUT)/run-fp32 $(OUT)/run-int8 $(OUT)/run-int4
+	@echo "The reports are $(OUT)/run-fp32/report.md, $(OUT)/run-int8/report.md and $(OUT)/run-int4/report.md"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
