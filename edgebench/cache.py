@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgebench.errors import ArtifactError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from edgebench.manifest import Decoder
+    from edgebench.manifest import Decoder, Graph
 
 
 def cache_names(layers: int) -> tuple[list[str], list[str]]:
@@ -25,26 +29,49 @@ def empty_cache(decoder: Decoder) -> list[NDArray[np.generic]]:
 
 
 def step_inputs(
-    dialect: str, embeds: NDArray[np.float32], past: int, wanted: NDArray[np.int64]
+    graph: Graph, embeds: NDArray[np.float32], past: int, wanted: NDArray[np.int64]
 ) -> dict[str, NDArray[np.generic]]:
-    """Everything but the cache for one call of the decoder.
+    """Everything but the cache for one call of the decoder: those inputs that the graph has, in its types.
 
     Args:
-        dialect: 'ort' or 'portable'.
+        graph: the decoder.
         embeds: float32 [1, tokens, hidden].
         past: tokens in the cache.
         wanted: int64 [k], the positions of this call whose logits are wanted.
+
+    Raises:
+        ArtifactError: the graph takes an input that is not known here.
     """
     tokens = embeds.shape[1]
     total = past + tokens
-    inputs: dict[str, NDArray[np.generic]] = {
-        "inputs_embeds": embeds,
-        "position_ids": np.arange(past, total, dtype=np.int64)[None],
-        "logits_index": wanted,
+    known: dict[str, Callable[[], NDArray[np.generic]]] = {
+        "inputs_embeds": lambda: embeds,
+        "position_ids": lambda: np.arange(past, total, dtype=np.int64)[None],
+        "logits_index": lambda: wanted,
+        "seqlens_k": lambda: np.array([total - 1], dtype=np.int32),
+        "total_sequence_length": lambda: np.array(total, dtype=np.int32),
+        "attention_mask": lambda: np.ones((1, total), dtype=np.int64),
+        "num_logits_to_keep": lambda: np.array(tokens - int(wanted.min()), dtype=np.int64),
     }
-    if dialect == "ort":
-        inputs["seqlens_k"] = np.array([total - 1], dtype=np.int32)
-        inputs["total_sequence_length"] = np.array(total, dtype=np.int32)
+    found: dict[str, NDArray[np.generic]] = {}
+    for fact in graph.inputs:
+        if fact.name in known:
+            found[fact.name] = known[fact.name]().astype(fact.dtype, copy=False)
+        elif not fact.name.startswith("past_key_values."):
+            raise ArtifactError(f"the decoder takes the input {fact.name!r}, which is not known here")
+    return found
+
+
+def wanted_logits(graph: Graph, logits: NDArray[np.float32], wanted: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The logits [k, vocab] of the wanted positions, of what a decoder gave, [1, positions, vocab].
+
+    A decoder without `logits_index` gives the logits of all positions, or of the last ones.
+    """
+    names = {fact.name for fact in graph.inputs}
+    if "logits_index" in names:
+        found: NDArray[np.float32] = logits[0]
+    elif "num_logits_to_keep" in names:
+        found = logits[0, wanted - int(wanted.min())]
     else:
-        inputs["attention_mask"] = np.ones((1, total), dtype=np.int64)
-    return inputs
+        found = logits[0, wanted]
+    return found

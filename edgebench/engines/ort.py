@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.cache import cache_names, empty_cache, step_inputs
+from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
 from edgebench.errors import EngineError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class OrtEngine:
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
         features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]
-        return features.reshape(-1, features.shape[-1])
+        return features.reshape(-1, features.shape[-1]).astype(np.float32, copy=False)
 
     def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [vocab] behind the prompt."""
         text, decoder = self.artifact.manifest.text, self.artifact.manifest.decoder
         if text is None or decoder is None:
             raise EngineError("the artifact is no language model", where=self.artifact.folder)
-        embeds = self._run("embed", {"input_ids": ids[None]})[0]
+        embeds = self._run("embed", {"input_ids": ids[None]})[0].astype(np.float32, copy=False)
         places = ids == text.image_token_id
         if int(places.sum()) != len(features):
             raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
@@ -95,7 +95,8 @@ class OrtEngine:
         import onnxruntime
 
         tokens = embeds.shape[1]
-        inputs = step_inputs(self.artifact.manifest.dialect, embeds, self._past, np.array([tokens - 1], dtype=np.int64))
+        graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([tokens - 1], dtype=np.int64)
+        inputs = step_inputs(graph, embeds, self._past, wanted)
         values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for name, v in inputs.items()}
         values |= dict(zip(self._past_names, self._cache, strict=True))
         try:
@@ -105,14 +106,18 @@ class OrtEngine:
         except Exception as error:  # ONNX Runtime raises its own untyped exceptions
             raise EngineError(f"the decoder failed: {one_line(error)}") from error
         self._past += tokens
-        last: NDArray[np.float32] = logits.numpy()[0, 0]
-        return last
+        last: NDArray[np.float32] = wanted_logits(graph, logits.numpy(), wanted)[0]
+        return last.astype(np.float32, copy=False)
 
     def _run(self, name: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        graph = self.artifact.manifest.graphs.get(name)
+        if graph is None:
+            raise EngineError(f"the artifact has no graph {name!r}", where=self.artifact.folder)
+        # Graphs that others exported may take half precision.
+        types = {fact.name: fact.dtype for fact in graph.inputs}
+        feeds = {key: value.astype(types.get(key, value.dtype), copy=False) for key, value in inputs.items()}
         try:
-            out: list[NDArray[Any]] = self._sessions[name].run(None, inputs)
-        except KeyError:
-            raise EngineError(f"the artifact has no graph {name!r}", where=self.artifact.folder) from None
+            out: list[NDArray[Any]] = self._sessions[name].run(None, feeds)
         except Exception as error:  # ONNX Runtime raises its own untyped exceptions
             raise EngineError(f"the graph {name!r} failed: {one_line(error)}") from error
         return out

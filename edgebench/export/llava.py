@@ -8,34 +8,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from edgebench.benches.base import Question
-from edgebench.cache import cache_names, empty_cache, step_inputs
+from edgebench.cache import cache_names
 from edgebench.environment import available_memory_bytes
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.checkpoint import chat_template, copy_tokenizer, identify, preprocess_of, read_json
 from edgebench.export.empty import empty_model, source_names
 from edgebench.export.graphs import quiet
-from edgebench.export.parity import compare, fixed_images, session
+from edgebench.export.llava_parity import Reference, load_reference, parity_rows
 from edgebench.export.request import checked
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty, write_graph
-from edgebench.manifest import Decoder, Graph, Manifest, ParityRow, Text
-from edgebench.media.pixels import pixels
+from edgebench.manifest import Decoder, Graph, Manifest, Text
 from edgebench.prompts.conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from edgebench.export.request import ExportRequest
     from edgebench.export.streaming import Traced
+    from edgebench.manifest import FileFact
+    from edgebench.recipes import Recipe
 
-STEPS = 16
-"""Decode steps of the parity check."""
 OPSETS = {"ort": 18, "portable": 21}
 
 
@@ -51,19 +45,14 @@ def export_llava(request: ExportRequest) -> Manifest:
 
     from edgebench.export.manifests import manifest_of
 
-    config = _config(request.weights)
+    config = config_of(request.weights)
     request.say("reading the checkpoint's headers")
     with Shards(request.weights) as shards:
-        text = _text(request, config)
+        tokenizer = copy_tokenizer(request.weights, request.folder)
+        text = text_of(request.weights, tokenizer, request.recipe, config)
         preprocess = request.recipe.preprocess or preprocess_of(request.weights)
         language = config.text_config
-        decoder = Decoder(
-            layers=language.num_hidden_layers,
-            kv_heads=language.num_key_value_heads,
-            head_dim=getattr(language, "head_dim", None) or language.hidden_size // language.num_attention_heads,
-            hidden_size=language.hidden_size,
-            cache_dtype="float16" if request.precision == "fp16" else "float32",
-        )
+        decoder = decoder_of(language, "float16" if request.precision == "fp16" else "float32")
         dtype = torch.float16 if request.precision == "fp16" else torch.float32
         try:
             with quiet():
@@ -86,11 +75,11 @@ def export_llava(request: ExportRequest) -> Manifest:
     else:
         request.say("asking the checkpoint")
         conversation = Conversation(text, request.folder / text.tokenizer.file)
-        reference = _Reference(_load(request.weights), text, conversation, preprocess)
+        reference = Reference(load_reference(request.weights), text, conversation, preprocess)
         expected = [reference.answer(images) for images in (1, 3)]
         del reference
         request.say("comparing with the checkpoint")
-        rows = [row for answer in expected for row in _parity(request, graphs, decoder, answer)]
+        rows = [row for answer in expected for row in parity_rows(request.folder, graphs, decoder, answer)]
         parity = checked(rows, request.recipe.bound(request.precision))
     request.say("hashing the checkpoint")
     return manifest_of(
@@ -105,7 +94,18 @@ def export_llava(request: ExportRequest) -> Manifest:
     )
 
 
-def _config(folder: Path) -> Any:
+def decoder_of(language: Any, cache_dtype: str) -> Decoder:
+    """The shape of the decoder's cache, from transformers' configuration of the language model."""
+    return Decoder(
+        layers=language.num_hidden_layers,
+        kv_heads=language.num_key_value_heads,
+        head_dim=getattr(language, "head_dim", None) or language.hidden_size // language.num_attention_heads,
+        hidden_size=language.hidden_size,
+        cache_dtype=cache_dtype,
+    )
+
+
+def config_of(folder: Path) -> Any:
     """The checkpoint's configuration.
 
     Raises:
@@ -127,41 +127,21 @@ def _config(folder: Path) -> Any:
         raise CheckpointError(f"is no configuration: {one_line(error)}", where=folder / "config.json") from error
 
 
-def _load(folder: Path) -> Any:
-    import torch
-    import transformers
+def text_of(folder: Path, tokenizer: FileFact, recipe: Recipe, config: Any) -> Text:
+    """The text side of a checkpoint folder.
 
-    log: Any = transformers.utils.logging
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    kind: Any = transformers.LlavaForConditionalGeneration
-    try:
-        with quiet():
-            model, found = kind.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                output_loading_info=True,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-            )
-    except Exception as error:  # damaged shards raise the errors of several libraries
-        raise CheckpointError(f"cannot be loaded: {one_line(error)}", where=folder) from error
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        names = sorted(str(k) for k in found.get(kind, ()))
-        if names:
-            raise CheckpointError(
-                f"{len(names)} {kind.replace('_', ' ')}, such as {', '.join(names[:3])}", where=folder
-            )
-    return model.eval()
+    Args:
+        folder: has the tokenizer and its settings.
+        tokenizer: its file in the artifact.
+        recipe: how the model is asked.
+        config: transformers' configuration.
 
-
-def _text(request: ExportRequest, config: Any) -> Text:
-    folder, prompt = request.weights, request.recipe.prompt
+    Raises:
+        CheckpointError: the tokenizer is damaged or lacks the image token, or there is no chat template.
+    """
+    prompt = recipe.prompt
     if prompt is None:
-        raise CheckpointError("the recipe states no prompt", where=request.recipe.name)
-    tokenizer = copy_tokenizer(folder, request.folder)
+        raise CheckpointError("the recipe states no prompt", where=recipe.name)
     template = prompt.chat_template or chat_template(folder)
     if template is None:
         raise CheckpointError("has no chat template, and neither has the recipe", where=folder)
@@ -198,50 +178,6 @@ def _text(request: ExportRequest, config: Any) -> Text:
 def _token(value: Any) -> str:
     """A special token as the tokenizer's settings write it: a text, or a mapping with its content."""
     return str(value.get("content", "")) if isinstance(value, dict) else str(value or "")
-
-
-class _Reference:
-    """The checkpoint itself, eager, fp32: what the graphs are compared with."""
-
-    def __init__(self, model: Any, text: Text, conversation: Conversation, preprocess: Any) -> None:
-        self.model, self.text, self.conversation, self.preprocess = model, text, conversation, preprocess
-
-    def answer(self, images: int) -> dict[str, Any]:
-        """Greedy answer to a fixed question on fixed images, through transformers' own forward.
-
-        Returns:
-            pixels [tiles, 3, H, W], ids [tokens], features [tiles, tokens, hidden], prefill logits [tokens, vocab],
-            step logits [STEPS, vocab] and the greedy tokens.
-        """
-        import torch
-
-        p = self.preprocess
-        question = Question("What is the authenticity of the image?", {"A": "AI-generated", "B": "non AI-generated"})
-        tiles = [pixels(image, p) for image in fixed_images(images, p.height, p.width)]
-        ids = self.conversation.encode(self.conversation.prompt(question, [len(t) for t in tiles]))
-        batch = np.concatenate(tiles)
-        with quiet(), torch.inference_mode():
-            features = self.model.model.get_image_features(pixel_values=torch.from_numpy(batch))
-            pooled = features.pooler_output if hasattr(features, "pooler_output") else features
-            out = self.model(input_ids=torch.tensor([ids]), pixel_values=torch.from_numpy(batch), use_cache=True)
-            prefill, cache, steps, tokens = out.logits[0].numpy(), out.past_key_values, [], []
-            token = int(prefill[-1].argmax())
-            for _ in range(STEPS):
-                tokens.append(token)
-                out = self.model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
-                steps.append(out.logits[0, -1].numpy())
-                token = int(steps[-1].argmax())
-        stacked = torch.cat(list(pooled)) if isinstance(pooled, (list, tuple)) else pooled
-        return {
-            "images": images,
-            "pixels": batch,
-            "ids": ids,
-            "features": stacked.reshape(-1, stacked.shape[-1]).numpy(),
-            "prefill": prefill,
-            "steps": np.stack(steps),
-            "tokens": tokens,
-            "image_token_id": self.text.image_token_id,
-        }
 
 
 def _bits(precision: str, part: str) -> Callable[[str], int | None]:
@@ -359,50 +295,3 @@ def _graphs(
             precision = "int8"
         graphs[part] = write_graph(graph, shards, request.folder, part, precision, wrote)
     return graphs
-
-
-def _parity(
-    request: ExportRequest, graphs: dict[str, Graph], decoder: Decoder, expected: dict[str, Any]
-) -> list[ParityRow]:
-    """The exported graphs, fed as an engine feeds them, against the reference's answer, teacher-forced."""
-    vision, embed, step = (session(request.folder / graphs[name].model.file) for name in ("vision", "embed", "decoder"))
-    past_names, _ = cache_names(decoder.layers)
-    ids = np.array([expected["ids"]], dtype=np.int64)
-    features: NDArray[np.float32] = vision.run(None, {"pixel_values": expected["pixels"]})[0]
-    features = features.reshape(-1, features.shape[-1])
-    places = ids[0] == expected["image_token_id"]
-    if int(places.sum()) != len(features):
-        raise CheckpointError(
-            f"the prompt holds {int(places.sum())} image tokens, the vision graph gives {len(features)}"
-        )
-
-    def run(
-        embeds: NDArray[np.float32], cache: list[NDArray[Any]], wanted: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
-        feeds = step_inputs(request.dialect, embeds, cache[0].shape[2], wanted)
-        logits, *present = step.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
-        return logits[0], present
-
-    embeds = embed.run(None, {"input_ids": ids})[0].copy()
-    embeds[0, places] = features
-    prefill, cache = run(embeds, empty_cache(decoder), np.arange(ids.shape[1], dtype=np.int64))
-    steps = []
-    for token in expected["tokens"]:
-        logits, cache = run(
-            embed.run(None, {"input_ids": np.array([[token]], dtype=np.int64)})[0], cache, np.zeros(1, dtype=np.int64)
-        )
-        steps.append(logits[0])
-    against = "transformers, eager, fp32"
-    inputs = f"fixed question, {expected['images']} fixed image{'s' if expected['images'] > 1 else ''}, {ids.shape[1]} tokens"
-    return [
-        compare("vision", against, inputs, expected["features"], features, top1=None),
-        compare("prefill", against, inputs, expected["prefill"], prefill, top1="argmax"),
-        compare(
-            "decode",
-            against,
-            f"{inputs}, {STEPS} steps on the reference's own tokens",
-            expected["steps"],
-            np.stack(steps),
-            top1="argmax",
-        ),
-    ]

@@ -26,7 +26,7 @@ def write(
     with av.open(str(path), "w", options={"movflags": "faststart"} if fast else {}) as container:
         stream = container.add_stream(codec, rate=30)
         stream.width, stream.height, stream.pix_fmt = 192, 128, "yuv420p"
-        stream.codec_context.gop_size = 20
+        stream.codec_context.gop_size = 250 if "long" in path.name else 20
         stream.codec_context.time_base = Fraction(1, 30)
         if codec == "libx264":
             stream.codec_context.max_b_frames = 2
@@ -54,6 +54,7 @@ def decoded(path: Path) -> list[NDArray[np.uint8]]:
         ("a.mp4", "libx264", (1,)),
         ("vfr.mp4", "libx264", (1, 5)),
         ("burst.mp4", "libx264", (1, 1, 1, 40)),
+        ("long.mp4", "libx264", (1,)),
         ("a.mkv", "libx264", (1,)),
         ("a.ts", "libx264", (1,)),
         ("a.avi", "mpeg4", (1,)),
