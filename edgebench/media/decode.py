@@ -28,6 +28,8 @@ MAX_PIXELS = 178_956_970
 """Pillow's own limit: larger images are refused from their header, before anything is allocated."""
 ImagePath = Literal["lossless", "official-jpeg75"]
 _ORIENTATION = 0x0112
+_METADATA = 1 << 18
+"""An orientation is looked for in so many bytes; only where there may be one is the header read by Pillow too."""
 _SWITCHES = threading.Lock()
 """Pillow's switches for truncated and for huge files are one for the whole process."""
 
@@ -60,14 +62,14 @@ def decode(
     """
     if not data:
         raise SampleError("the image is empty (0 bytes)")
+    if image_path == "lossless" and (fast := _fast_jpeg(data, orientation, max_pixels)) is not None:
+        return fast
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = _open(data, max_pixels)
             if image.width * image.height > max_pixels:
                 raise SampleError(f"the image is {image.width} x {image.height}, over the limit of {max_pixels} pixels")
-            if image_path == "lossless" and (fast := _fast_jpeg(data, image, orientation)) is not None:
-                return fast
             _load(image, truncated)
             if image_path == "official-jpeg75":
                 image = _second_jpeg(image)
@@ -98,20 +100,24 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
             Image.MAX_IMAGE_PIXELS = before
 
 
-def _fast_jpeg(data: bytes, image: Image.Image, orientation: str) -> NDArray[np.uint8] | None:
-    """The pixels of an ordinary upright JPEG; None for what Pillow should decode."""
-    if simplejpeg is None or image.format != "JPEG" or image.mode not in {"RGB", "L"}:
+def _fast_jpeg(data: bytes, orientation: str, max_pixels: int) -> NDArray[np.uint8] | None:
+    """The pixels of an ordinary upright JPEG; None for what Pillow should decode, or refuse."""
+    if simplejpeg is None or not data.startswith(b"\xff\xd8\xff"):
         return None
-    if orientation == "exif" and image.getexif().get(_ORIENTATION, 1) != 1:
-        return None
+    marks = (b"Exif", b"tiff:Orientation")
     try:
-        _, _, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours not in {"YCbCr", "Gray"}:
+        if orientation == "exif" and any(mark in data[:_METADATA] for mark in marks):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                if Image.open(io.BytesIO(data)).getexif().get(_ORIENTATION, 1) != 1:
+                    return None
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if colours not in {"YCbCr", "Gray"} or height * width > max_pixels:
             return None
         found: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, "RGB", fastdct=False, fastupsample=False)
-    except (ValueError, RuntimeError, MemoryError):
+    except Exception:  # whatever the damage, Pillow decides what it is
         return None
-    return found if found.shape == (image.height, image.width, 3) else None
+    return found
 
 
 def _load(image: Image.Image, truncated: str) -> None:
