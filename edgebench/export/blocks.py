@@ -25,14 +25,26 @@ def block_of(k: int, n: int, bits: int) -> int | None:
     return None if k * n < SMALL else next((b for b in BLOCKS[bits] if k % b == 0), None)
 
 
-def int8_rows(rows: NDArray[np.floating[Any]], block: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Float [n, K] -> int8 [n, K] in -127..127 and float32 scales [n, K / block]."""
+def symmetric_rows(
+    rows: NDArray[np.floating[Any]], block: int, most: int
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Float [n, K] -> int8 [n, K] in -most..most and float32 scales [n, K / block]."""
     n, k = rows.shape
     blocks = rows.astype(np.float32).reshape(n, k // block, block)
-    scale = np.abs(blocks).max(axis=2) / np.float32(127)
+    scale = np.abs(blocks).max(axis=2) / np.float32(most)
     safe = np.where(scale == 0, np.float32(1), scale)
-    values = np.clip(np.rint(blocks / safe[:, :, None]), -127, 127).astype(np.int8)
+    values = np.clip(np.rint(blocks / safe[:, :, None]), -most, most).astype(np.int8)
     return values.reshape(n, k), scale.astype(np.float32)
+
+
+def int8_rows(rows: NDArray[np.floating[Any]], block: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """`symmetric_rows` in -127..127."""
+    return symmetric_rows(rows, block, 127)
+
+
+def symmetric_int4_rows(rows: NDArray[np.floating[Any]], block: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """`symmetric_rows` in -7..7: int4 for runtimes without zero points."""
+    return symmetric_rows(rows, block, 7)
 
 
 def int4_rows(
@@ -56,13 +68,3 @@ def nibbles(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
     upper: NDArray[np.uint8] = np.left_shift(values[..., 1::2], 4, dtype=np.uint8)
     packed: NDArray[np.uint8] = values[..., 0::2] | upper
     return packed
-
-
-def symmetric_int4_rows(rows: NDArray[np.floating[Any]], block: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Float [n, K] -> int8 [n, K] in -7..7 and float32 scales [n, K / block]: for runtimes without zero points."""
-    n, k = rows.shape
-    blocks = rows.astype(np.float32).reshape(n, k // block, block)
-    scale = np.abs(blocks).max(axis=2) / np.float32(7)
-    safe = np.where(scale == 0, np.float32(1), scale)
-    values = np.clip(np.rint(blocks / safe[:, :, None]), -7, 7).astype(np.int8)
-    return values.reshape(n, k), scale.astype(np.float32)

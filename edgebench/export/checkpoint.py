@@ -66,7 +66,11 @@ def identify(folder: Path, *, parameters: int | None, name: str) -> Source:
 
 def source_of(files: list[Path], *, name: str, parameters: int | None) -> Source:
     """A source made of these weight files."""
-    hashes = {path.name: sha256_file(path) for path in files}
+    return source_from({path.name: sha256_file(path) for path in files}, name=name, parameters=parameters)
+
+
+def source_from(hashes: dict[str, str], *, name: str, parameters: int | None) -> Source:
+    """A source made of files whose SHA-256 is known."""
     combined = hashlib.sha256("".join(f"{k}\0{v}\n" for k, v in sorted(hashes.items())).encode()).hexdigest()
     return Source(name=name, sha256=combined, files=hashes, parameters=parameters)
 

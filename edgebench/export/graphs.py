@@ -19,6 +19,43 @@ EXTERNAL_BYTES = 1 << 30
 """Weights above this go to a file beside the graph (protobuf ends at 2 GiB)."""
 
 
+def onnx_program(
+    module: Any,
+    arguments: tuple[Any, ...],
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    dynamic: tuple[Any, ...],
+    opset: int,
+    optimize: bool,
+) -> Any:
+    """What `trace` traces, as torch's own `ONNXProgram`.
+
+    Raises:
+        CheckpointError: the module cannot be traced.
+    """
+    import torch
+
+    with quiet(), torch.no_grad():
+        try:
+            program = torch.onnx.export(
+                module,
+                arguments,
+                dynamo=True,
+                opset_version=opset,
+                dynamic_shapes=tuple(dims(d) for d in dynamic),
+                input_names=list(inputs),
+                output_names=list(outputs),
+                optimize=optimize,
+                verbose=False,
+            )
+        except Exception as error:  # the exporter raises many kinds
+            raise CheckpointError(f"{type(module).__name__} cannot be traced: {one_line(error)}") from error
+    if program is None:
+        raise CheckpointError(f"{type(module).__name__} cannot be traced")
+    return program
+
+
 def trace(
     module: Any,
     arguments: tuple[Any, ...],
@@ -44,25 +81,9 @@ def trace(
     Raises:
         CheckpointError: the module cannot be traced.
     """
-    import torch
-
-    shapes = tuple(dims(d) for d in dynamic)
-    with quiet(), torch.no_grad():
-        try:
-            program = torch.onnx.export(
-                module,
-                arguments,
-                dynamo=True,
-                opset_version=opset,
-                dynamic_shapes=shapes,
-                input_names=list(inputs),
-                output_names=list(outputs),
-                verbose=False,
-            )
-        except Exception as error:  # the exporter raises many kinds
-            raise CheckpointError(f"{type(module).__name__} cannot be traced: {one_line(error)}") from error
-    if program is None:
-        raise CheckpointError(f"{type(module).__name__} cannot be traced")
+    program = onnx_program(
+        module, arguments, inputs=inputs, outputs=outputs, dynamic=dynamic, opset=opset, optimize=True
+    )
     model = program.model_proto
     _strip(model)
     return model
@@ -113,14 +134,15 @@ def save(model: Any, folder: Path, name: str, precision: str, quantization: Quan
         model=file_fact(folder, file),
         precision=precision,
         opset=next(o.version for o in model.opset_import if o.domain in {"", "ai.onnx"}),
-        inputs=tuple(_fact(v) for v in model.graph.input),
-        outputs=tuple(_fact(v) for v in model.graph.output),
+        inputs=tuple(tensor_fact(v) for v in model.graph.input),
+        outputs=tuple(tensor_fact(v) for v in model.graph.output),
         external=extra,
         quantization=quantization,
     )
 
 
-def _fact(value: Any) -> TensorFact:
+def tensor_fact(value: Any) -> TensorFact:
+    """An input or output of an `onnx` graph."""
     import onnx
 
     kind = value.type.tensor_type

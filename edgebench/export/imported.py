@@ -7,7 +7,6 @@ checkpoint's own config.json, tokenizer.json and preprocessor_config.json.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from edgebench import __version__
 from edgebench.environment import installed
 from edgebench.errors import CheckpointError, UsageError, one_line
-from edgebench.export.checkpoint import identify, preprocess_of
+from edgebench.export.checkpoint import identify, preprocess_of, source_from
+from edgebench.export.graphs import tensor_fact
 from edgebench.export.llava import config_of, decoder_of, text_of
 from edgebench.export.llava_parity import Reference, load_reference, parity_rows
 from edgebench.export.manifests import TOOLS
@@ -25,7 +25,6 @@ from edgebench.manifest import (
     Graph,
     Manifest,
     Source,
-    TensorFact,
     file_fact,
     is_artifact,
     read_artifact,
@@ -144,7 +143,7 @@ def _graph(folder: Path, part: str, variant: str) -> Graph:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf raises its own kinds
         raise CheckpointError(f"is no ONNX file: {one_line(error)}", where=path) from error
-    inputs, outputs = tuple(map(_fact, model.graph.input)), tuple(map(_fact, model.graph.output))
+    inputs, outputs = tuple(map(tensor_fact, model.graph.input)), tuple(map(tensor_fact, model.graph.output))
     for wanted, found in zip(IO[part], (inputs, outputs), strict=True):
         missing = wanted - {f.name for f in found}
         if missing:
@@ -183,16 +182,7 @@ def _fused(folder: Path, graphs: dict[str, Graph]) -> bool:
     return any(o.domain.startswith("com.microsoft") for m in models for o in m.opset_import)
 
 
-def _fact(value: Any) -> TensorFact:
-    import onnx
-
-    kind = value.type.tensor_type
-    shape = tuple(d.dim_param or int(d.dim_value) for d in kind.shape.dim)
-    return TensorFact(name=value.name, dtype=str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape=shape)
-
-
 def _source(folder: Path, graphs: dict[str, Graph]) -> Source:
     """Of unknown weights: the graphs' own files stand for them."""
     files = {f.file: f.sha256 for g in graphs.values() for f in (g.model, *g.external)}
-    combined = hashlib.sha256("".join(f"{k}\0{v}\n" for k, v in sorted(files.items())).encode()).hexdigest()
-    return Source(name=folder.resolve().name, sha256=combined, files=files)
+    return source_from(files, name=folder.resolve().name, parameters=None)

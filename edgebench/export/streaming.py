@@ -16,7 +16,7 @@ import numpy as np
 
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export import blocks
-from edgebench.export.graphs import dims, quiet
+from edgebench.export.graphs import onnx_program, quiet
 from edgebench.manifest import Graph, Quantization, TensorFact, file_fact
 
 if TYPE_CHECKING:
@@ -81,34 +81,20 @@ def trace_empty(
     Raises:
         CheckpointError: it cannot be traced, or nothing could be quantized where `bits` asks for it.
     """
-    import torch
-
-    with quiet(), torch.no_grad():
-        try:
-            program = torch.onnx.export(
-                module,
-                arguments,
-                dynamo=True,
-                opset_version=opset,
-                dynamic_shapes=tuple(dims(d) for d in dynamic),
-                input_names=list(inputs),
-                output_names=list(outputs),
-                optimize=False,
-                verbose=False,
-            )
-            if program is None:
-                raise CheckpointError(f"{type(module).__name__} cannot be traced")
-            names = {name: sources[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
-            graph = program.model.graph
-            for name in [n for n in graph.initializers if n in names]:
-                value = graph.initializers.pop(name)
-                value.const_value = None
-                graph.inputs.append(value)
+    program = onnx_program(
+        module, arguments, inputs=inputs, outputs=outputs, dynamic=dynamic, opset=opset, optimize=False
+    )
+    names = {name: sources[id(p)] for name, p in module.named_parameters(remove_duplicate=False)}
+    graph = program.model.graph
+    for name in [n for n in graph.initializers if n in names]:
+        value = graph.initializers.pop(name)
+        value.const_value = None
+        graph.inputs.append(value)
+    try:
+        with quiet():
             program.optimize()
-        except CheckpointError:
-            raise
-        except Exception as error:  # the exporter raises many kinds
-            raise CheckpointError(f"{type(module).__name__} cannot be traced: {one_line(error)}") from error
+    except Exception as error:  # the optimiser raises many kinds
+        raise CheckpointError(f"{type(module).__name__} cannot be optimised: {one_line(error)}") from error
     model = program.model
     lifted = [value for value in model.graph.inputs if value.name in names and value.name not in inputs]
     for value in lifted:

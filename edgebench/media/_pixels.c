@@ -657,6 +657,21 @@ static int render(const Job *j, const Output *o) {
 
 /* -------------------------------------------------------------- perturbing */
 
+#ifdef HAVE_AVX2
+/* Eight pixels from three channels of eight sums each, clipped; 24 bytes are written. */
+__attribute__((target("avx2"))) static inline void store_pixels(const __m256i sum[3], uint8_t *out) {
+    const __m256i together = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1, /* lower */
+                                              0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
+    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[2]));
+    const __m256i mixed = _mm256_shuffle_epi8(bytes, together);
+    const __m128i upper = _mm256_extracti128_si256(mixed, 1);
+    const int32_t end = _mm_extract_epi32(upper, 2);
+    _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(mixed));
+    _mm_storel_epi64((__m128i *)(out + 12), upper);
+    memcpy(out + 20, &end, 4);
+}
+#endif
+
 /* Truncated and clipped: (matrix x rgb + offset) / 16384, matrix [3][4] row by row; all but the offsets fit 16 bits. */
 static void colour_matrix_portable(const uint8_t *in, uint8_t *out, size_t pixels, const int32_t m[12]) {
     for (size_t i = 0; i < pixels; i++, in += 3, out += 3) {
@@ -676,8 +691,6 @@ __attribute__((target("avx2"))) static size_t colour_matrix_avx2(const uint8_t *
                                                4, -1, 5, -1, 7, -1, 8, -1, 10, -1, 11, -1, 13, -1, 14, -1);
     const __m256i blue = _mm256_setr_epi8(2, -1, -1, -1, 5, -1, -1, -1, 8, -1, -1, -1, 11, -1, -1, -1, /* lower */
                                           6, -1, -1, -1, 9, -1, -1, -1, 12, -1, -1, -1, 15, -1, -1, -1);
-    const __m256i together = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1, /* lower */
-                                              0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
     __m256i rg[3], b[3], offset[3], sum[3];
     for (int c = 0; c < 3; c++) {
         rg[c] = _mm256_set1_epi32((int)(((uint32_t)m[4 * c + 1] << 16) | ((uint32_t)m[4 * c] & 0xffff)));
@@ -694,13 +707,7 @@ __attribute__((target("avx2"))) static size_t colour_matrix_avx2(const uint8_t *
                                                                          _mm256_madd_epi16(single, b[c])),
                                                         offset[c]),
                                        14);
-        const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[2]));
-        const __m256i mixed = _mm256_shuffle_epi8(bytes, together);
-        const __m128i upper = _mm256_extracti128_si256(mixed, 1);
-        const int32_t end = _mm_extract_epi32(upper, 2);
-        _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(mixed));
-        _mm_storel_epi64((__m128i *)(out + 12), upper);
-        memcpy(out + 20, &end, 4);
+        store_pixels(sum, out);
     }
     return i;
 }
@@ -737,8 +744,6 @@ __attribute__((target("avx2"))) static inline __m256i look_up(const int16_t *tab
 __attribute__((target("avx2"))) static size_t coloured_noise_avx2(const uint8_t *in, uint8_t *out, size_t pixels,
                                                                   const uint16_t *words, const int16_t *table,
                                                                   const int32_t m[9]) {
-    const __m256i together = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1, /* lower */
-                                              0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
     size_t i = 0;
     for (; i + 8 <= pixels; i += 8, in += 24, out += 24) {
         const __m128i first = _mm_loadu_si128((const __m128i *)in), second = _mm_loadu_si128((const __m128i *)(in + 8));
@@ -756,13 +761,7 @@ __attribute__((target("avx2"))) static size_t coloured_noise_avx2(const uint8_t 
             const __m256i added = _mm256_srai_epi32(_mm256_add_epi32(_mm256_add_epi32(a, b), d), 16);
             sum[c] = _mm256_add_epi32(_mm256_shuffle_epi8(both, pick), added);
         }
-        const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[2]));
-        const __m256i mixed = _mm256_shuffle_epi8(bytes, together);
-        const __m128i upper = _mm256_extracti128_si256(mixed, 1);
-        const int32_t end = _mm_extract_epi32(upper, 2);
-        _mm_storeu_si128((__m128i *)out, _mm256_castsi256_si128(mixed));
-        _mm_storel_epi64((__m128i *)(out + 12), upper);
-        memcpy(out + 20, &end, 4);
+        store_pixels(sum, out);
     }
     return i;
 }
