@@ -17,9 +17,11 @@ from typing import Any, Literal
 from edgebench.config import build
 from edgebench.errors import ArtifactError
 
-FORMAT = "edgebench-artifact/1"
+FORMAT = "edgebench-artifact/2"
 MANIFEST = "manifest.json"
 RGB = tuple[float, float, float]
+Kind = Literal["classifier", "vision-language", "language"]
+"""classifier: image -> P(forged). vision-language: images and text -> text. language: text alone."""
 
 
 @dataclass(frozen=True)
@@ -149,18 +151,28 @@ class Graph:
 
 
 @dataclass(frozen=True)
+class ImageTokens:
+    """How a picture stands in the prompt: as copies of one token, whose embeddings are its features."""
+
+    token: str
+    id: int
+    per_tile: int
+    """How many copies one tile of pixels takes."""
+    tile_suffix: str = ""
+    """Text behind the image tokens of each tile; '{tile}' is its number from 0. Empty for LLaVA-1.5."""
+    newline_id: int | None = None
+    """LLaVA-NeXT: an id behind the tokenizer's, whose embedding ends each row of the picture's unpadded grid."""
+
+
+@dataclass(frozen=True)
 class Text:
     """Tokens and prompts of a language model."""
 
     tokenizer: FileFact
     chat_template: str
     """Jinja2; rendered with `messages`, `add_generation_prompt`, `bos_token`, `eos_token`."""
-    image_token: str
-    image_token_id: int
-    tokens_per_tile: int
-    """How many copies of the image token one tile of pixels takes."""
-    tile_suffix: str
-    """Text behind the image tokens of each tile; '{tile}' is its number from 0. Empty for LLaVA-1.5."""
+    images: ImageTokens | None
+    """How pictures stand in the prompt; None for a model of text alone."""
     bos_token: str
     eos_token: str
     eos_token_ids: tuple[int, ...]
@@ -223,12 +235,14 @@ class Manifest:
 
     format: str
     name: str
-    family: Literal["classifier", "llava"]
+    family: Literal["classifier", "encoder", "llava", "llava_next", "language"]
     dialect: Literal["ort", "portable"]
     precision: str
     graphs: dict[str, Graph]
-    """classifier: 'classifier'. llava: 'vision' (tower + projector), 'embed' and 'decoder'."""
-    preprocess: Preprocess
+    """classifier, encoder: 'classifier'. llava, llava_next: 'vision' (tower + projector), 'embed' and 'decoder'.
+    language: 'decoder', from token ids."""
+    preprocess: Preprocess | None
+    """None for a model of text alone."""
     source: Source
     parity: Parity | None
     tools: dict[str, str]
@@ -238,6 +252,13 @@ class Manifest:
     text: Text | None = None
     decoder: Decoder | None = None
     note: str = ""
+
+    @property
+    def kind(self) -> Kind:
+        """What it can be asked, whichever family it is of."""
+        if "classifier" in self.graphs:
+            return "classifier"
+        return "vision-language" if "vision" in self.graphs else "language"
 
     @property
     def bytes(self) -> int:

@@ -147,12 +147,12 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options = {} if plan.provider is None else {"provider": plan.provider}
         profile = load_profile(plan.profile)
         desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
-        family = "llava" if plan.artifact is None else plan.artifact.manifest.family
+        kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
             for sample in bench.samples():
                 if sample.id in done:
                     continue
-                record = desk.record(sample, bench.suits(family, sample), stack)
+                record = desk.record(sample, bench.suits(kind, sample), stack)
                 store.append(record)
                 progress.advance(record.error is not None)
     return folder
@@ -163,7 +163,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    if plan.scoring == "logits" and manifest is not None and manifest.family == "classifier":
+    if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None
     if plan.artifact is not None and manifest is not None:
@@ -175,14 +175,14 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
             bytes=manifest.bytes,
             manifest_sha256=plan.artifact.manifest_sha256,
             source_sha256=manifest.source.sha256,
-            passport=manifest.preprocess.passport(),
+            passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
             parity=None if manifest.parity is None else asdict(manifest.parity),
         )
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
         bench=plan.bench,
-        scoring="threshold" if manifest is not None and manifest.family == "classifier" else plan.scoring,
+        scoring="threshold" if manifest is not None and manifest.kind == "classifier" else plan.scoring,
         matcher=plan.matcher,
         prompt_style=style,
         image_path=plan.image_path,
@@ -263,6 +263,7 @@ class _Desk:
 
     def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan) -> None:
         self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
+        self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._worker: Worker | None = None
         self._described = False
         self._deaths = 0
@@ -288,7 +289,7 @@ class _Desk:
         if sample.problem is not None:
             return replace(record, error=sample.problem)
         if not suits:
-            return replace(record, not_asked="this question does not suit a classifier")
+            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
         query = Query(sample.id, sample.images, sample.question)
         try:
             reply = self._ask(query, stack)

@@ -61,7 +61,7 @@ class ArtifactFact:
     bytes: int
     manifest_sha256: str
     source_sha256: str
-    passport: str
+    passport: str | None
     parity: dict[str, Any] | None
 
 

@@ -24,6 +24,7 @@ from edgebench.media.decode import MAX_PIXELS, decode
 from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation
+from edgebench.prompts.placing import placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from edgebench.manifest import Artifact, Text
     from edgebench.media.decode import ImagePath
     from edgebench.media.perturb import Perturbation
+    from edgebench.prompts.placing import Placing
 
 
 @dataclass(frozen=True)
@@ -132,11 +134,15 @@ class Runner:
         answer.stages_ns["read"] = read
         return answer
 
-    def _pixels(self, data: list[bytes], identity: str) -> list[NDArray[np.float32]]:
-        if self.artifact is None:
-            raise SampleError("there is no artifact")
-        p = self.artifact.manifest.preprocess
-        found = []
+    def _pixels(self, data: list[bytes], identity: str) -> tuple[list[NDArray[np.float32]], list[Placing]]:
+        """Each picture's tiles, and how it stands in the prompt of a language model."""
+        p = None if self.artifact is None else self.artifact.manifest.preprocess
+        if p is None:
+            if data:
+                raise SampleError(f"the model takes text alone, the sample has {len(data)} images")
+            return [], []
+        images = None if self.conversation is None else self.conversation.text.images
+        found, pictures = [], []
         for number, encoded in enumerate(data):
             picture = decode(
                 encoded,
@@ -150,13 +156,15 @@ class Runner:
                 picture = perturb(picture, self.how.perturbation, identity, frame=number)
                 self._perturbing += self.clock() - begin
             found.append(pixels(picture, p))
-        return found
+            if images is not None:
+                pictures.append(placing(picture.shape[:2], len(found[-1]), p, images))
+        return found, pictures
 
     def _classify(self, data: list[bytes], identity: str) -> Answer:
         if len(data) != 1:
             raise SampleError(f"a classifier takes one image, the sample has {len(data)}")
         begin = self.clock()
-        batch = self._pixels(data, identity)[0]
+        batch = self._pixels(data, identity)[0][0]
         seen = self.clock()
         score = float(self.engine.classify(batch)[0])
         end = self.clock()
@@ -171,14 +179,11 @@ class Runner:
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text
         begin = self.clock()
-        tiles = self._pixels(data, identity)
-        ids = np.array(
-            conversation.encode(conversation.prompt(question, [len(t) for t in tiles], style=self.how.prompt_style)),
-            dtype=np.int64,
-        )
-        self._check(ids, sum(len(t) for t in tiles), text)
+        tiles, pictures = self._pixels(data, identity)
+        ids = conversation.ids(question, pictures, style=self.how.prompt_style)
+        self._check(ids, pictures, text)
         prepared = self.clock()
-        features = self.engine.see(np.concatenate(tiles)) if tiles else np.zeros((0, self._hidden()), dtype=np.float32)
+        features = self._see(tiles, pictures)
         seen = self.clock()
         first = self.engine.prefill(ids, features)
         filled = self.clock()
@@ -223,12 +228,23 @@ class Runner:
                 return tokens, "length"
             logits = self.engine.step(token)
 
-    def _check(self, ids: NDArray[np.int64], tiles: int, text: Text) -> None:
+    def _see(self, tiles: list[NDArray[np.float32]], pictures: list[Placing]) -> NDArray[np.float32]:
+        """Features in the order of the prompt's image tokens, float32 [features, hidden]."""
+        if not tiles:
+            return np.zeros((0, self._hidden()), dtype=np.float32)
+        features = self.engine.see(np.concatenate(tiles))
+        if all(picture.used is None for picture in pictures):
+            return features
+        each = np.split(features, np.cumsum([p.tiles for p in pictures])[:-1] * (len(features) // sum(map(len, tiles))))
+        return np.concatenate([f if p.used is None else f[p.used] for f, p in zip(each, pictures, strict=True)])
+
+    def _check(self, ids: NDArray[np.int64], pictures: list[Placing], text: Text) -> None:
         if len(ids) >= text.context_length:
             raise SampleError(f"the prompt has {len(ids)} tokens, the model takes {text.context_length - 1}")
-        places = int((ids == text.image_token_id).sum())
-        if places != tiles * text.tokens_per_tile:
-            raise SampleError(f"the prompt holds {places} image tokens for {tiles} tiles of {text.tokens_per_tile}")
+        if text.images is not None:
+            places, features = int((ids == text.images.id).sum()), sum(p.features for p in pictures)
+            if places != features:
+                raise SampleError(f"the prompt holds {places} image tokens for {features} features")
 
     def _hidden(self) -> int:
         decoder = None if self.artifact is None else self.artifact.manifest.decoder

@@ -12,6 +12,7 @@ from edgebench.errors import SampleError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edgebench.manifest import Kind
     from edgebench.records import DataFact
 
 
@@ -81,8 +82,8 @@ class Bench(Protocol):
     def samples(self) -> Iterator[Sample]:
         """All samples in their published order."""
 
-    def suits(self, family: str, sample: Sample) -> bool:
-        """Whether a model family can be asked this sample."""
+    def suits(self, kind: Kind, sample: Sample) -> bool:
+        """Whether a kind of model can be asked this sample."""
 
 
 def fingerprint(path: Path) -> str:

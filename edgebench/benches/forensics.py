@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgebench.benches.taxonomy import Category
+    from edgebench.manifest import Kind
 
 FILE = "ForensicsBench.tsv"
 PUBLISHED = "https://huggingface.co/datasets/Forensics-bench/Forensics-bench"
@@ -94,9 +95,11 @@ class Forensics:
                     id=identity, images=(), question=Question(""), target=target, category=slug, problem=str(error)
                 )
 
-    def suits(self, family: str, sample: Sample) -> bool:
-        """A classifier can be asked the binary questions whose options say what is forged; the others all."""
-        return family != "classifier" or sample.problem is not None or sample.question.forged_option is not None
+    def suits(self, kind: Kind, sample: Sample) -> bool:
+        """A classifier can be asked the binary questions whose options say what is forged, a text model none."""
+        if sample.problem is not None or kind == "vision-language":
+            return True
+        return kind == "classifier" and sample.question.forged_option is not None
 
     def category(self, slug: str) -> Category:
         """The category of a slug.

@@ -46,7 +46,7 @@ class NullEngine:
         text, decoder = (
             (None, None) if self.artifact is None else (self.artifact.manifest.text, self.artifact.manifest.decoder)
         )
-        tokens, hidden = (text.tokens_per_tile if text else 0), (decoder.hidden_size if decoder else 0)
+        tokens, hidden = (text.images.per_tile if text and text.images else 0), (decoder.hidden_size if decoder else 0)
         return np.zeros((len(pixels) * tokens, hidden), dtype=np.float32)
 
     def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -76,10 +76,10 @@ class OrtEngine:
         if text is None or decoder is None:
             raise EngineError("the artifact is no language model", where=self.artifact.folder)
         embeds = self._run("embed", {"input_ids": ids[None]})[0].astype(np.float32, copy=False)
-        places = ids == text.image_token_id
-        if int(places.sum()) != len(features):
-            raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
         if len(features):
+            places = np.zeros(len(ids), dtype=bool) if text.images is None else ids == text.images.id
+            if int(places.sum()) != len(features):
+                raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
             embeds[0, places] = features
         import onnxruntime
 

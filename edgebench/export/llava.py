@@ -18,7 +18,7 @@ from edgebench.export.llava_parity import Reference, load_reference, parity_rows
 from edgebench.export.request import checked
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty, write_graph
-from edgebench.manifest import Decoder, Graph, Manifest, Text
+from edgebench.manifest import Decoder, Graph, ImageTokens, Manifest, Text
 from edgebench.prompts.conversation import Conversation
 
 if TYPE_CHECKING:
@@ -161,10 +161,12 @@ def text_of(folder: Path, tokenizer: FileFact, recipe: Recipe, config: Any) -> T
     return Text(
         tokenizer=tokenizer,
         chat_template=template,
-        image_token=image_token,
-        image_token_id=image_id,
-        tokens_per_tile=patches + (config.vision_feature_select_strategy != "default"),
-        tile_suffix=str(preprocessor.get("tile_suffix", "")),
+        images=ImageTokens(
+            token=image_token,
+            id=image_id,
+            per_tile=patches + (config.vision_feature_select_strategy != "default"),
+            tile_suffix=str(preprocessor.get("tile_suffix", "")),
+        ),
         bos_token=_token(tokens.get("bos_token")),
         eos_token=_token(tokens.get("eos_token")),
         eos_token_ids=tuple(eos) if isinstance(eos, (list, tuple)) else (int(eos),) if eos is not None else (),

@@ -12,6 +12,7 @@ from edgebench.errors import CheckpointError, one_line
 from edgebench.export.graphs import quiet
 from edgebench.export.parity import compare, fixed_images, session
 from edgebench.media.pixels import pixels
+from edgebench.prompts.placing import placing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +78,15 @@ class Reference:
 
         p = self.preprocess
         question = Question("What is the authenticity of the image?", {"A": "AI-generated", "B": "non AI-generated"})
-        tiles = [pixels(image, p) for image in fixed_images(images, p.height, p.width)]
-        ids = self.conversation.encode(self.conversation.prompt(question, [len(t) for t in tiles]))
+        pictures = fixed_images(images, p.height, p.width)
+        tiles = [pixels(picture, p) for picture in pictures]
+        tokens_of_images = self.text.images
+        placings = (
+            []
+            if tokens_of_images is None
+            else [placing(i.shape[:2], len(t), p, tokens_of_images) for i, t in zip(pictures, tiles, strict=True)]
+        )
+        ids = self.conversation.ids(question, placings).tolist()
         batch = np.concatenate(tiles)
         with quiet(), torch.inference_mode():
             features = self.model.model.get_image_features(pixel_values=torch.from_numpy(batch))
@@ -100,7 +108,7 @@ class Reference:
             "prefill": prefill,
             "steps": np.stack(steps),
             "tokens": tokens,
-            "image_token_id": self.text.image_token_id,
+            "image_token_id": None if tokens_of_images is None else tokens_of_images.id,
         }
 
 

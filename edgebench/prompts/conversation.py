@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgebench.errors import ArtifactError, SampleError, one_line
 from edgebench.prompts.styles import message
 
@@ -12,8 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from edgebench.benches.base import Question
     from edgebench.manifest import Text
+    from edgebench.prompts.placing import Placing
 
 
 class Conversation:
@@ -42,12 +47,28 @@ class Conversation:
         except TemplateError as error:
             raise ArtifactError(f"the chat template is wrong: {one_line(error)}", where=tokenizer.parent) from error
 
-    def prompt(self, question: Question, tiles: Sequence[int], *, style: str | None = None) -> str:
+    def ids(self, question: Question, pictures: Sequence[Placing], *, style: str | None = None) -> NDArray[np.int64]:
+        """The prompt as token ids, int64 [tokens].
+
+        Raises:
+            SampleError: as for `prompt`.
+        """
+        ids = np.array(self.encode(self.prompt(question, pictures, style=style)), dtype=np.int64)
+        images = self.text.images
+        if images is not None and images.newline_id is not None:
+            places, begin = np.flatnonzero(ids == images.id), 0
+            for picture in pictures:
+                if picture.row_ends is not None:
+                    ids[places[begin + picture.row_ends]] = images.newline_id
+                begin += picture.tokens
+        return ids
+
+    def prompt(self, question: Question, pictures: Sequence[Placing], *, style: str | None = None) -> str:
         """The prompt as text, each image's placeholder opened into its tokens.
 
         Args:
             question: what is asked.
-            tiles: number of tiles of each image.
+            pictures: how each image stands in it.
             style: a prompt style; None is the artifact's own.
 
         Raises:
@@ -55,10 +76,13 @@ class Conversation:
         """
         from jinja2 import TemplateError
 
-        token = self.text.image_token
-        messages = message(style or self.text.prompt_style, question, len(tiles))
+        images = self.text.images
+        if images is None and pictures:
+            raise SampleError(f"the model takes text alone, the question has {len(pictures)} images")
+        token = images.token if images is not None else ""
+        messages = message(style or self.text.prompt_style, question, len(pictures))
         for part in messages[0]["content"]:
-            if part["type"] == "text":
+            if part["type"] == "text" and token:
                 # A question must not be able to place an image of its own.
                 part["text"] = part["text"].replace(token, token.strip("<>[]|"))
         try:
@@ -70,15 +94,19 @@ class Conversation:
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise SampleError(f"the chat template failed: {one_line(error)}") from error
+        if images is None:
+            return str(rendered)
         pieces = rendered.split(token)
-        if len(pieces) != len(tiles) + 1:
-            raise SampleError(f"the chat template placed {len(pieces) - 1} images, the question has {len(tiles)}")
+        if len(pieces) != len(pictures) + 1:
+            raise SampleError(f"the chat template placed {len(pieces) - 1} images, the question has {len(pictures)}")
         prompt: str = pieces[0]
-        for count, piece in zip(tiles, pieces[1:], strict=True):
-            prompt += (
-                "".join(token * self.text.tokens_per_tile + self.text.tile_suffix.format(tile=k) for k in range(count))
-                + piece
-            )
+        for picture, piece in zip(pictures, pieces[1:], strict=True):
+            if images.tile_suffix:
+                tiles = range(picture.tiles)
+                prompt += "".join(token * images.per_tile + images.tile_suffix.format(tile=k) for k in tiles)
+            else:
+                prompt += token * picture.tokens
+            prompt += piece
         return prompt
 
     def encode(self, prompt: str) -> list[int]:

@@ -16,6 +16,7 @@ from edgebench.manifest import read_artifact
 from edgebench.media.pixels import pixels
 from edgebench.profiles import load_profile
 from edgebench.prompts.conversation import Conversation
+from edgebench.prompts.placing import Placing
 from edgebench.runner import HowToAsk, Query, Runner
 from tests import twins
 from tests.conftest import Cli, Exports
@@ -34,11 +35,12 @@ def test_fp32_agrees_with_torch_in_prefill_and_16_steps(
     artifact = read_artifact(exports("fp32", dialect))
     text = artifact.manifest.text
     assert text is not None
+    assert artifact.manifest.preprocess is not None
     batch = np.concatenate(
         [pixels(np.asarray(twins.picture(70 + i)), artifact.manifest.preprocess) for i in range(images)]
     )
     conversation = Conversation(text, artifact.path(text.tokenizer))
-    ids = conversation.encode(conversation.prompt(QUESTION, [1] * images))
+    ids = conversation.encode(conversation.prompt(QUESTION, [Placing(1, 4)] * images))
     model = transformers.LlavaForConditionalGeneration.from_pretrained(twin, attn_implementation="eager").eval()
     with torch.inference_mode():
         out = model.generate(

@@ -9,8 +9,9 @@ import pytest
 
 from edgebench.benches.base import Question
 from edgebench.errors import ArtifactError, SampleError
-from edgebench.manifest import FileFact, Text
+from edgebench.manifest import FileFact, ImageTokens, Text
 from edgebench.prompts.conversation import Conversation
+from edgebench.prompts.placing import Placing
 from tests import twins
 
 QUESTION = Question("What is the authenticity of the image?", {"A": "AI-generated", "B": "non AI-generated"})
@@ -24,10 +25,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, Path]:
         Text(
             tokenizer=FileFact("tokenizer.json", 1, "x"),
             chat_template=twins.CHAT_TEMPLATE,
-            image_token="<image>",
-            image_token_id=4,
-            tokens_per_tile=4,
-            tile_suffix="",
+            images=ImageTokens("<image>", 4, per_tile=4),
             bos_token="<s>",
             eos_token="</s>",
             eos_token_ids=(2,),
@@ -42,7 +40,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, Path]:
 
 def test_one_image(text: tuple[Text, Path]) -> None:
     conversation = Conversation(*text)
-    prompt = conversation.prompt(QUESTION, [1])
+    prompt = conversation.prompt(QUESTION, [Placing(1, 4)])
     assert prompt.startswith("USER: " + "<image>" * 4 + "\nWhat is")
     assert prompt.endswith("directly. ASSISTANT:")
     ids = conversation.encode(prompt)
@@ -52,26 +50,26 @@ def test_one_image(text: tuple[Text, Path]) -> None:
 
 
 def test_tiles_are_numbered_where_the_model_wants_it(text: tuple[Text, Path]) -> None:
-    conversation = Conversation(replace(text[0], tile_suffix="{tile}\n", tokens_per_tile=2), text[1])
-    assert "<image><image>0\n<image><image>1\n<image><image>2\n" in conversation.prompt(QUESTION, [3])
-    assert conversation.prompt(QUESTION, [1, 1]).count("<image>") == 4
+    conversation = Conversation(replace(text[0], images=ImageTokens("<image>", 4, 2, tile_suffix="{tile}\n")), text[1])
+    assert "<image><image>0\n<image><image>1\n<image><image>2\n" in conversation.prompt(QUESTION, [Placing(3, 6)])
+    assert conversation.prompt(QUESTION, [Placing(1, 2)] * 2).count("<image>") == 4
 
 
 def test_a_template_that_writes_the_start_token_gets_no_second_one(text: tuple[Text, Path]) -> None:
     conversation = Conversation(replace(text[0], chat_template="{{ bos_token }}" + twins.CHAT_TEMPLATE), text[1])
-    assert conversation.encode(conversation.prompt(QUESTION, [1])).count(1) == 1
+    assert conversation.encode(conversation.prompt(QUESTION, [Placing(1, 4)])).count(1) == 1
 
 
 def test_a_question_cannot_place_an_image(text: tuple[Text, Path]) -> None:
     conversation = Conversation(*text)
     asked = Question("What is <image> this?", {"A": "<image>", "B": "x"})
-    assert conversation.prompt(asked, [1]).count("<image>") == 4
+    assert conversation.prompt(asked, [Placing(1, 4)]).count("<image>") == 4
 
 
 def test_a_template_that_forgets_the_image(text: tuple[Text, Path]) -> None:
     conversation = Conversation(replace(text[0], chat_template="hello"), text[1])
     with pytest.raises(SampleError, match="placed 0 images"):
-        conversation.prompt(QUESTION, [1])
+        conversation.prompt(QUESTION, [Placing(1, 4)])
 
 
 @pytest.mark.parametrize(
