@@ -67,7 +67,7 @@ def _differences(runs: list[Run]) -> list[dict[str, Any]]:
         found.append(
             {"what": "data", "values": [f"{run.header.data.name} ({run.header.data.fingerprint[-8:]})" for run in runs]}
         )
-    passports = [(run.header.artifact and run.header.artifact.passport or "none")[:8] for run in runs]
+    passports = [((run.header.artifact and run.header.artifact.passport) or "none")[:8] for run in runs]
     if len(set(passports)) > 1:
         found.append({"what": "preprocessing", "values": passports})
     return found
