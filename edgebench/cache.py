@@ -29,23 +29,24 @@ def empty_cache(decoder: Decoder) -> list[NDArray[np.generic]]:
 
 
 def step_inputs(
-    graph: Graph, embeds: NDArray[np.float32], past: int, wanted: NDArray[np.int64]
+    graph: Graph, first: NDArray[np.generic], past: int, wanted: NDArray[np.int64]
 ) -> dict[str, NDArray[np.generic]]:
     """Everything but the cache for one call of the decoder: those inputs that the graph has, in its types.
 
     Args:
         graph: the decoder.
-        embeds: float32 [1, tokens, hidden].
+        first: what it reads: float32 [1, tokens, hidden], or token ids int64 [1, tokens].
         past: tokens in the cache.
         wanted: int64 [k], the positions of this call whose logits are wanted.
 
     Raises:
         ArtifactError: the graph takes an input that is not known here.
     """
-    tokens = embeds.shape[1]
+    tokens = first.shape[1]
     total = past + tokens
     known: dict[str, Callable[[], NDArray[np.generic]]] = {
-        "inputs_embeds": lambda: embeds,
+        "inputs_embeds": lambda: first,
+        "input_ids": lambda: first,
         "position_ids": lambda: np.arange(past, total, dtype=np.int64)[None],
         "logits_index": lambda: wanted,
         "seqlens_k": lambda: np.array([total - 1], dtype=np.int32),

@@ -191,6 +191,8 @@ class Decoder:
     head_dim: int
     hidden_size: int
     cache_dtype: str
+    in_place: bool = False
+    """Whether past and present may be one buffer, longer than what it holds (GroupQueryAttention)."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,12 @@ class ParityRow:
     top1_agreement: float | None
     """Fraction of positions (or images) with the same top-1; None where there is no argmax."""
     positions: int
+    kl: float | None = None
+    """Mean Kullback-Leibler divergence of the next token's distribution from the reference's, in nats; None where
+    there is none."""
+    perplexity: float | None = None
+    """exp of the mean negative log-likelihood of a fixed text; None where there is no text."""
+    reference_perplexity: float | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +224,9 @@ class Parity:
     max_abs_bound: float | None
     relative_rms_bound: float | None
     top1_bound: float | None
+    kl_bound: float | None = None
+    perplexity_bound: float | None = None
+    """Of perplexity over the reference's."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +262,8 @@ class Manifest:
     """classifier: the order of what its output ranks, here ('real', 'forged') for one P(forged)."""
     text: Text | None = None
     decoder: Decoder | None = None
+    companions: tuple[FileFact, ...] = ()
+    """Files for other runtimes, such as onnxruntime-genai's genai_config.json."""
     note: str = ""
 
     @property
@@ -271,7 +284,7 @@ class Manifest:
     def files(self) -> list[FileFact]:
         """Every file that the manifest vouches for."""
         found = [f for g in self.graphs.values() for f in (g.model, *g.external)]
-        return found if self.text is None else [*found, self.text.tokenizer]
+        return [*found, *([] if self.text is None else [self.text.tokenizer]), *self.companions]
 
 
 @dataclass(frozen=True)

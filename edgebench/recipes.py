@@ -9,7 +9,11 @@ from edgebench.config import build, find_yaml, read_yaml
 from edgebench.errors import ConfigError
 from edgebench.manifest import Preprocess
 
-Precision = Literal["fp32", "fp16", "int8", "int4"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8"]
+
+
+LANGUAGE_MODELS = frozenset(["llava", "llava_next", "language"])
+"""Families that answer in words."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,11 @@ class Bound:
     max_abs: float | None = None
     relative_rms: float | None = None
     top1: float | None = None
+    """At least."""
+    kl: float | None = None
+    """Mean Kullback-Leibler divergence from the checkpoint's next-token distribution, in nats; at most."""
+    perplexity: float | None = None
+    """Perplexity over the checkpoint's own; at most."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Recipe:
 
     name: str
     summary: str
-    family: Literal["classifier", "llava"]
+    family: Literal["classifier", "llava", "llava_next", "language"]
     source: str
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
@@ -53,6 +62,9 @@ class Recipe:
     preprocess: Preprocess | None = None
     """None: taken from the checkpoint's preprocessor_config.json."""
     prompt: Prompt | None = None
+    precisions: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Precision -> part ('vision', 'embed', 'decoder', 'lm_head') -> kind, in place of the rule of
+    `edgebench.export.precision`."""
     parity: dict[str, Bound] = field(default_factory=dict)
     """Bounds by precision; 'w8a8' is int8 with calibrated activations."""
     parameters_b: float | None = None
@@ -75,6 +87,6 @@ def load_recipe(name: str) -> Recipe:
         raise ConfigError(f"is called {recipe.name!r} inside and {path.stem!r} outside", where=path)
     if recipe.family == "classifier" and (recipe.network is None or recipe.preprocess is None):
         raise ConfigError("a classifier needs 'network' and 'preprocess'", where=path)
-    if recipe.family == "llava" and recipe.prompt is None:
+    if recipe.family in LANGUAGE_MODELS and recipe.prompt is None:
         raise ConfigError("a language model needs 'prompt'", where=path)
     return recipe

@@ -24,7 +24,7 @@ from edgebench.media.decode import MAX_PIXELS, decode
 from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation
-from edgebench.prompts.placing import placing
+from edgebench.prompts.placing import chosen, placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,11 @@ class Runner:
         ids = conversation.ids(question, pictures, style=self.how.prompt_style)
         self._check(ids, pictures, text)
         prepared = self.clock()
-        features = self._see(tiles, pictures)
+        features = (
+            chosen(self.engine.see(np.concatenate(tiles)), pictures)
+            if tiles
+            else np.zeros((0, self._hidden()), dtype=np.float32)
+        )
         seen = self.clock()
         first = self.engine.prefill(ids, features)
         filled = self.clock()
@@ -227,16 +231,6 @@ class Runner:
             if len(tokens) >= limit:
                 return tokens, "length"
             logits = self.engine.step(token)
-
-    def _see(self, tiles: list[NDArray[np.float32]], pictures: list[Placing]) -> NDArray[np.float32]:
-        """Features in the order of the prompt's image tokens, float32 [features, hidden]."""
-        if not tiles:
-            return np.zeros((0, self._hidden()), dtype=np.float32)
-        features = self.engine.see(np.concatenate(tiles))
-        if all(picture.used is None for picture in pictures):
-            return features
-        each = np.split(features, np.cumsum([p.tiles for p in pictures])[:-1] * (len(features) // sum(map(len, tiles))))
-        return np.concatenate([f if p.used is None else f[p.used] for f, p in zip(each, pictures, strict=True)])
 
     def _check(self, ids: NDArray[np.int64], pictures: list[Placing], text: Text) -> None:
         if len(ids) >= text.context_length:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
+from edgebench.cache import step_inputs, wanted_logits
+from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.errors import EngineError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -31,22 +32,22 @@ class OrtEngine:
         self.profile = profile
         self.wanted = options.get("provider", DEFAULT_PROVIDER)
         self._sessions: dict[str, Any] = {}
-        self._cache: list[Any] = []
-        self._past = 0
+        self._cache: InPlaceCache | PassedCache | None = None
 
     def __enter__(self) -> Self:
         for name, graph in self.artifact.manifest.graphs.items():
             self._sessions[name] = self._open(name, graph)
         decoder = self.artifact.manifest.decoder
         if decoder is not None:
-            self._past_names, self._present_names = cache_names(decoder.layers)
+            kind = InPlaceCache if decoder.in_place and self.wanted == DEFAULT_PROVIDER else PassedCache
+            self._cache = kind(self._sessions["decoder"], decoder)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._sessions.clear()
-        self._cache.clear()
+        self._cache = None
 
     def facts(self) -> dict[str, Any]:
         """Version, providers in use and threads."""
@@ -72,41 +73,40 @@ class OrtEngine:
 
     def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [vocab] behind the prompt."""
-        text, decoder = self.artifact.manifest.text, self.artifact.manifest.decoder
-        if text is None or decoder is None:
+        if self._cache is None:
             raise EngineError("the artifact is no language model", where=self.artifact.folder)
-        embeds = self._run("embed", {"input_ids": ids[None]})[0].astype(np.float32, copy=False)
-        if len(features):
-            places = np.zeros(len(ids), dtype=bool) if text.images is None else ids == text.images.id
-            if int(places.sum()) != len(features):
-                raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
-            embeds[0, places] = features
-        import onnxruntime
-
-        self._cache = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in empty_cache(decoder)]
-        self._past = 0
-        return self._decode(embeds)
+        self._cache.begin(len(ids))
+        return self._decode(self._first(ids, features))
 
     def step(self, token: int) -> NDArray[np.float32]:
         """float32 [vocab] behind one more token."""
-        return self._decode(self._run("embed", {"input_ids": np.array([[token]], dtype=np.int64)})[0])
+        ids = np.array([[token]], dtype=np.int64)
+        return self._decode(self._run("embed", {"input_ids": ids})[0] if "embed" in self._sessions else ids)
 
-    def _decode(self, embeds: NDArray[np.float32]) -> NDArray[np.float32]:
-        import onnxruntime
+    def _first(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[Any]:
+        """What the decoder reads of the prompt: ids, or embeddings with the features in their places."""
+        if "embed" not in self._sessions:
+            return ids[None]
+        text = self.artifact.manifest.text
+        places = np.zeros(len(ids), dtype=bool) if text is None or text.images is None else ids == text.images.id
+        if int(places.sum()) != len(features):
+            raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
+        # The embedding may have no row for the image token, whose place a feature takes.
+        embeds = self._run("embed", {"input_ids": np.where(places, 0, ids)[None]})[0].astype(np.float32, copy=False)
+        if len(features):
+            embeds[0, places] = features
+        return embeds
 
-        tokens = embeds.shape[1]
-        graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([tokens - 1], dtype=np.int64)
-        inputs = step_inputs(graph, embeds, self._past, wanted)
-        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for name, v in inputs.items()}
-        values |= dict(zip(self._past_names, self._cache, strict=True))
+    def _decode(self, first: NDArray[Any]) -> NDArray[np.float32]:
+        cache = self._cache
+        if cache is None:
+            raise EngineError("the artifact is no language model", where=self.artifact.folder)
+        graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([first.shape[1] - 1], dtype=np.int64)
         try:
-            logits, *self._cache = self._sessions["decoder"].run_with_ort_values(
-                ["logits", *self._present_names], values
-            )
+            logits = cache.run(step_inputs(graph, first, cache.past, wanted), first.shape[1])
         except Exception as error:  # ONNX Runtime raises its own untyped exceptions
             raise EngineError(f"the decoder failed: {one_line(error)}") from error
-        self._past += tokens
-        last: NDArray[np.float32] = wanted_logits(graph, logits.numpy(), wanted)[0]
+        last: NDArray[np.float32] = wanted_logits(graph, logits, wanted)[0]
         return last.astype(np.float32, copy=False)
 
     def _run(self, name: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

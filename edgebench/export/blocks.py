@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BLOCKS = {8: (64, 32, 16), 4: (32, 16)}
+BLOCKS = {8: (32, 16), 4: (32, 16)}
 """Bits -> sizes of blocks, best first; the first that divides K is taken."""
 SMALL = 4096
 """Matrices of fewer values stay in floating point: nothing is gained."""
@@ -23,6 +23,11 @@ SMALL = 4096
 def block_of(k: int, n: int, bits: int) -> int | None:
     """The block of a matrix [N, K]; None for one that stays in floating point."""
     return None if k * n < SMALL else next((b for b in BLOCKS[bits] if k % b == 0), None)
+
+
+def why_kept(source: str, n: int, k: int) -> str:
+    """Why a matrix [N, K] was not quantized, for the manifest."""
+    return f"{source} [{n}, {k}]: " + ("small" if k * n < SMALL else "no block divides K")
 
 
 def symmetric_rows(

@@ -149,7 +149,7 @@ def _from_transformers(value: dict[str, Any], where: str) -> Preprocess:
                 where=where,
                 hint="state the preprocessing in a recipe",
             )
-    if value.get("do_image_splitting") or value.get("image_grid_pinpoints"):
+    if value.get("do_image_splitting"):
         raise CheckpointError(
             "splits images into tiles by size, which has no form here yet",
             where=where,
@@ -168,7 +168,13 @@ def _from_transformers(value: dict[str, Any], where: str) -> Preprocess:
         "std": std,
     }
     cropping = value.get("do_center_crop", False)
-    if value.get("do_pad") and "height" in size:
+    if value.get("image_grid_pinpoints"):
+        side = size.get("shortest_edge") or size.get("height")
+        if not (side and (not cropping or crop == {"height": side, "width": side})):
+            raise CheckpointError(f"tiles of size {size} with crop {crop} have no form here", where=where)
+        grids = [list(map(int, grid)) for grid in value["image_grid_pinpoints"]]
+        plain |= {"kind": "anyres_tiles", "height": side, "width": side, "grids": grids}
+    elif value.get("do_pad") and "height" in size:
         plain |= {
             "kind": "pad_square",
             "height": size["height"],

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from edgebench.export.shards import Shards
+    from edgebench.export.shards import Weights
 
 
-def empty_model(kind: Any, config: Any, dtype: Any, attention: str) -> Any:
+def empty_model(kind: Any, config: Any, dtype: str, attention: str) -> Any:
     """A model of a transformers class whose parameters take no memory and whose buffers are real.
 
     Args:
         kind: the class.
         config: its configuration.
-        dtype: torch's type of the parameters.
+        dtype: of the parameters, such as 'float32'.
         attention: the attention implementation.
     """
     import torch
@@ -29,14 +29,25 @@ def empty_model(kind: Any, config: Any, dtype: Any, attention: str) -> Any:
             fresh = type(module)(module.config)
             for name in lost:
                 module._buffers[name] = getattr(fresh, name)
-        for name, parameter in list(module._parameters.items()):
-            if parameter is not None:
-                empty = torch.zeros((), dtype=dtype).expand(parameter.shape)
-                module._parameters[name] = torch.nn.Parameter(empty, requires_grad=False)
+    retype(model, dtype)
     return model.eval()
 
 
-def source_names(model: Any, shards: Shards) -> dict[str, str]:
+def retype(module: Any, dtype: str) -> None:
+    """Give every parameter of a module without weights a type; one that is tied to another stays tied."""
+    import torch
+
+    made: dict[int, Any] = {}
+    for part in module.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None and id(parameter) not in made:
+                empty = torch.zeros((), dtype=getattr(torch, dtype)).expand(parameter.shape)
+                made[id(parameter)] = (parameter, torch.nn.Parameter(empty, requires_grad=False))
+            if parameter is not None:
+                part._parameters[name] = made[id(parameter)][1]
+
+
+def source_names(model: Any, weights: Weights) -> dict[str, str]:
     """Parameter of the model -> tensor of the checkpoint, by transformers' own renaming rules.
 
     Raises:
@@ -52,7 +63,7 @@ def source_names(model: Any, shards: Shards) -> dict[str, str]:
     state: Any = dict.fromkeys(wanted, True)
     found: dict[str, str] = {}
     unexpected: list[str] = []
-    for key in shards.tensors:
+    for key in weights.tensors:
         name, _ = rename_source_key(key, renamings, converters, model.base_model_prefix, state)
         if name in wanted:
             found[name] = key
@@ -63,12 +74,12 @@ def source_names(model: Any, shards: Shards) -> dict[str, str]:
         if name not in found and other in found:
             found[name] = found[other]
     missing = sorted(wanted.keys() - found.keys())
-    where = shards.folder
+    where = weights.folder
     for what, names in (("missing", missing), ("unexpected", sorted(unexpected))):
         if names:
             raise CheckpointError(f"{len(names)} {what} keys, such as {', '.join(names[:3])}", where=where)
     for name, key in found.items():
-        shape = shards.tensors[key].shape
+        shape = weights.tensors[key].shape
         if shape != wanted[name]:
             raise CheckpointError(f"{key!r} is {list(shape)}, the configuration says {list(wanted[name])}", where=where)
     return found

@@ -15,11 +15,14 @@ from edgebench import __version__
 from edgebench.environment import installed
 from edgebench.errors import CheckpointError, UsageError, one_line
 from edgebench.export.checkpoint import identify, preprocess_of, source_from
+from edgebench.export.decoder import facts_of
 from edgebench.export.graphs import tensor_fact
-from edgebench.export.llava import config_of, decoder_of, text_of
-from edgebench.export.llava_parity import Reference, load_reference, parity_rows
+from edgebench.export.llava import LLAVA
 from edgebench.export.manifests import TOOLS
 from edgebench.export.request import checked
+from edgebench.export.text import speech_of, text_of
+from edgebench.export.vision_language import config_of, image_tokens
+from edgebench.export.vision_language_parity import Reference, load_reference, parity_rows
 from edgebench.manifest import (
     FORMAT,
     Graph,
@@ -78,17 +81,18 @@ def import_folder(
     """
     if is_artifact(folder) and not overwrite:
         raise UsageError("has a manifest already", where=folder, hint="pass --overwrite to replace it")
-    config = config_of(folder)
+    config = config_of(folder, LLAVA)
     say("reading the graphs")
     graphs = {part: _graph(folder, part, variants.get(part, "")) for part in PARTS}
     if not (folder / "tokenizer.json").is_file():
         raise CheckpointError("has no tokenizer.json", where=folder)
-    text = text_of(folder, file_fact(folder, "tokenizer.json"), recipe, config)
+    speech, images = speech_of(folder, config.text_config), image_tokens(folder, config)
+    text = text_of(speech, file_fact(folder, "tokenizer.json"), recipe, config.text_config, images)
     preprocess = replace(recipe.preprocess or preprocess_of(folder), dtype="float32")
     cache = next((f for f in graphs["decoder"].inputs if f.name == "past_key_values.0.key"), None)
     if cache is None:
         raise CheckpointError("takes no past_key_values", where=folder / graphs["decoder"].model.file)
-    decoder = decoder_of(config.text_config, cache.dtype)
+    decoder = facts_of(config.text_config, cache_dtype=cache.dtype, in_place=False)
     names = {f.name for f in graphs["decoder"].inputs}
     needed = {f"past_key_values.{k}.{kind}" for k in range(decoder.layers) for kind in ("key", "value")}
     if not needed <= names or f"past_key_values.{decoder.layers}.key" in names:
@@ -99,7 +103,9 @@ def import_folder(
     source = _source(folder, graphs)
     if weights is not None:
         say("asking the checkpoint")
-        reference = Reference(load_reference(weights), text, Conversation(text, folder / "tokenizer.json"), preprocess)
+        reference = Reference(
+            load_reference(weights, LLAVA.model_class), text, Conversation(text, folder / "tokenizer.json"), preprocess
+        )
         expected = [reference.answer(images) for images in (1, 3)]
         del reference
         say("comparing with the checkpoint")

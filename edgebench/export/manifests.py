@@ -31,7 +31,7 @@ def manifest_of(
     request: ExportRequest,
     *,
     graphs: dict[str, Graph],
-    preprocess: Preprocess,
+    preprocess: Preprocess | None,
     source: Source,
     parity: Parity | None,
     **rest: Any,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SEED = 20260101
 """Of every fixed input."""
+_ROWS = 64
+"""Positions that are compared at a time: a vocabulary in float64 is large."""
 
 
 def session(path: Path) -> Any:
@@ -42,6 +44,7 @@ def compare(
     exported: NDArray[Any],
     *,
     top1: Literal["argmax", "threshold"] | None,
+    targets: NDArray[np.int64] | None = None,
 ) -> ParityRow:
     """One row of parity.
 
@@ -52,29 +55,69 @@ def compare(
         reference: float [..., classes or features].
         exported: the same shape.
         top1: how the answer is read: the argmax of the last axis, a probability against one half, or not at all.
+        targets: int64 [...], the tokens that a text goes on with; -1 where it ends. They give the perplexity.
 
     Raises:
         ParityError: the shapes differ, or the export holds no finite numbers.
     """
     if reference.shape != exported.shape:
         raise ParityError(f"{what}: shape {list(exported.shape)} against {list(reference.shape)}")
-    a, b = reference.astype(np.float64), exported.astype(np.float64)
-    if not np.isfinite(b).all():
-        raise ParityError(f"{what}: the exported graph gives values that are not finite")
-    power = float(np.sqrt(np.mean(a * a)))
-    agreement = None
-    if top1 is not None:
-        same = a.argmax(-1) == b.argmax(-1) if top1 == "argmax" else (a >= 0.5) == (b >= 0.5)
-        agreement = float(np.mean(same))
+    width = reference.shape[-1] if reference.ndim > 1 else 1
+    ours, theirs = exported.reshape(-1, width), reference.reshape(-1, width)
+    next_tokens = None if targets is None else targets.reshape(-1)
+    sums = _Sums()
+    for begin in range(0, len(theirs), _ROWS):
+        part = slice(begin, begin + _ROWS)
+        if not np.isfinite(ours[part]).all():
+            raise ParityError(f"{what}: the exported graph gives values that are not finite")
+        sums.add(theirs[part], ours[part], top1, None if next_tokens is None else next_tokens[part])
+    words = top1 == "argmax"
     return ParityRow(
         what=what,
         against=against,
         inputs=inputs,
-        max_abs_difference=float(np.abs(a - b).max()),
-        relative_rms=float(np.sqrt(np.mean((a - b) ** 2))) / power if power > 0 else 0.0,
-        top1_agreement=agreement,
-        positions=int(np.prod(a.shape[:-1])) if a.ndim > 1 else int(a.size),
+        max_abs_difference=sums.largest,
+        relative_rms=float(np.sqrt(sums.error / sums.power)) if sums.power > 0 else 0.0,
+        top1_agreement=None if top1 is None else sums.same / len(theirs),
+        positions=len(theirs),
+        kl=sums.kl / len(theirs) if words else None,
+        perplexity=float(np.exp(sums.loss / sums.tokens)) if sums.tokens else None,
+        reference_perplexity=float(np.exp(sums.reference_loss / sums.tokens)) if sums.tokens else None,
     )
+
+
+class _Sums:
+    """What `compare` adds up over positions."""
+
+    def __init__(self) -> None:
+        self.largest = self.error = self.power = self.kl = self.loss = self.reference_loss = 0.0
+        self.same = self.tokens = 0
+
+    def add(
+        self, reference: NDArray[Any], exported: NDArray[Any], top1: str | None, targets: NDArray[np.int64] | None
+    ) -> None:
+        a, b = reference.astype(np.float64), exported.astype(np.float64)
+        self.largest = max(self.largest, float(np.abs(a - b).max(initial=0)))
+        self.error += float(((a - b) ** 2).sum())
+        self.power += float((a * a).sum())
+        if top1 == "threshold":
+            self.same += int(((a >= 0.5) == (b >= 0.5)).all(axis=1).sum())
+        if top1 != "argmax":
+            return
+        self.same += int((a.argmax(-1) == b.argmax(-1)).sum())
+        log_a, log_b = _log_softmax(a), _log_softmax(b)
+        self.kl += float((np.exp(log_a) * (log_a - log_b)).sum())
+        if targets is not None:
+            at = np.flatnonzero(targets >= 0)
+            self.tokens += len(at)
+            self.loss -= float(log_b[at, targets[at]].sum())
+            self.reference_loss -= float(log_a[at, targets[at]].sum())
+
+
+def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    found: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return found
 
 
 def fixed_images(count: int, height: int, width: int) -> list[NDArray[np.uint8]]:

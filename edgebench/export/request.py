@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from edgebench.environment import available_memory_bytes
 from edgebench.errors import ParityError
 from edgebench.manifest import Parity, ParityRow
 
@@ -36,6 +37,19 @@ class ExportRequest:
     """Called with the bytes of weights that are written, and all that will be."""
 
 
+def skipped(request: ExportRequest, parameters: int) -> str | None:
+    """Why parity is not measured; None where it is."""
+    needed, free = 10 * parameters, available_memory_bytes()
+    if request.parity is False:
+        return "parity was not measured: it was switched off"
+    if request.parity is None and free is not None and needed > free:
+        return (
+            f"parity was not measured: the checkpoint in float32 and the graphs need {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free"
+        )
+    return None
+
+
 def checked(rows: list[ParityRow], bound: Bound) -> Parity:
     """The rows with their bounds.
 
@@ -43,7 +57,14 @@ def checked(rows: list[ParityRow], bound: Bound) -> Parity:
         ParityError: a row misses one; it says by how much.
     """
     for row in rows:
+        ratio = (
+            None
+            if row.perplexity is None or not row.reference_perplexity
+            else row.perplexity / row.reference_perplexity
+        )
         limits = [
+            ("KL divergence", row.kl, bound.kl, (row.kl or 0) > (bound.kl or 0)),
+            ("perplexity over the checkpoint's", ratio, bound.perplexity, (ratio or 0) > (bound.perplexity or 0)),
             ("max |difference|", row.max_abs_difference, bound.max_abs, row.max_abs_difference > (bound.max_abs or 0)),
             ("relative RMS", row.relative_rms, bound.relative_rms, row.relative_rms > (bound.relative_rms or 0)),
             ("top-1 agreement", row.top1_agreement, bound.top1, (row.top1_agreement or 0) < (bound.top1 or 0)),
@@ -56,5 +77,10 @@ def checked(rows: list[ParityRow], bound: Bound) -> Parity:
                     hint="nothing was exported",
                 )
     return Parity(
-        rows=tuple(rows), max_abs_bound=bound.max_abs, relative_rms_bound=bound.relative_rms, top1_bound=bound.top1
+        rows=tuple(rows),
+        max_abs_bound=bound.max_abs,
+        relative_rms_bound=bound.relative_rms,
+        top1_bound=bound.top1,
+        kl_bound=bound.kl,
+        perplexity_bound=bound.perplexity,
     )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+    "llava_next": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+    "language": ("torch", "transformers", "onnx", "onnxscript", "safetensors", "gguf"),
 }
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from edgebench.errors import CheckpointError, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -47,6 +48,22 @@ class Tensor:
     def count(self) -> int:
         """Number of values."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+
+class Weights(Protocol):
+    """Where weights come from: safetensors, or GGUF."""
+
+    folder: Path
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        """Name -> something with `kind`, `shape` and `count`."""
+
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> NDArray[np.float32]:
+        """Rows [begin, end) of a tensor as float32."""
+
+    def rows_at_a_time(self, name: str) -> int:
+        """How many rows should be read at a time."""
 
 
 class Shards:

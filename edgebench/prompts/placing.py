@@ -11,6 +11,8 @@ import numpy as np
 from edgebench.media.geometry import best_grid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from edgebench.manifest import ImageTokens, Preprocess
@@ -57,6 +59,20 @@ def placing(size: tuple[int, int], tiles: int, preprocess: Preprocess, images: I
     used = np.concatenate([np.arange(first, dtype=np.int64), picture.reshape(-1)])
     row_ends = first + width + (width + 1) * np.arange(height, dtype=np.int64)
     return Placing(tiles, first + height * (width + 1), used, row_ends)
+
+
+def chosen(features: NDArray[np.float32], pictures: Sequence[Placing]) -> NDArray[np.float32]:
+    """The features that go into the prompt, in its order, of those of all tiles.
+
+    Args:
+        features: float32 [tiles * per tile, hidden].
+        pictures: in order.
+    """
+    if all(picture.used is None for picture in pictures):
+        return features
+    per_tile = len(features) // sum(picture.tiles for picture in pictures)
+    each = np.split(features, np.cumsum([p.tiles for p in pictures])[:-1] * per_tile)
+    return np.concatenate([f if p.used is None else f[p.used] for f, p in zip(each, pictures, strict=True)])
 
 
 def _unpadded(picture: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.int64]:

@@ -50,8 +50,8 @@ def test_rows_are_independent() -> None:
 
 
 def test_which_matrices_are_quantized() -> None:
-    assert block_of(4096, 4096, 8) == 64
+    assert block_of(4096, 4096, 8) == 32
     assert block_of(4096, 4096, 4) == 32
-    assert block_of(96, 4096, 8) == 32
+    assert block_of(48, 4096, 8) == 16
     assert block_of(100, 4096, 8) is None
     assert block_of(64, 32, 8) is None

@@ -12,7 +12,7 @@ from edgebench.errors import CheckpointError, one_line
 from edgebench.export.graphs import quiet
 from edgebench.export.parity import compare, fixed_images, session
 from edgebench.media.pixels import pixels
-from edgebench.prompts.placing import placing
+from edgebench.prompts.placing import chosen, placing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +26,13 @@ STEPS = 16
 """Decode steps of the parity check."""
 
 
-def load_reference(folder: Path) -> Any:
+def load_reference(folder: Path, model_class: str, **rest: Any) -> Any:
     """The checkpoint in transformers, eager, float32.
+
+    Args:
+        folder: of the checkpoint.
+        model_class: a name in transformers.
+        rest: further arguments of `from_pretrained`.
 
     Raises:
         CheckpointError: it is damaged, or its keys do not fit.
@@ -38,7 +43,7 @@ def load_reference(folder: Path) -> Any:
     log: Any = transformers.utils.logging
     log.set_verbosity_error()
     log.disable_progress_bar()
-    kind: Any = transformers.LlavaForConditionalGeneration
+    kind: Any = getattr(transformers, model_class)
     try:
         with quiet():
             model, found = kind.from_pretrained(
@@ -47,16 +52,16 @@ def load_reference(folder: Path) -> Any:
                 attn_implementation="eager",
                 output_loading_info=True,
                 local_files_only=True,
-                use_safetensors=True,
                 trust_remote_code=False,
+                **{"use_safetensors": True, **rest},
             )
     except Exception as error:  # damaged shards raise the errors of several libraries
         raise CheckpointError(f"cannot be loaded: {one_line(error)}", where=folder) from error
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        names = sorted(str(k) for k in found.get(kind, ()))
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        names = sorted(str(k) for k in found.get(what, ()))
         if names:
             raise CheckpointError(
-                f"{len(names)} {kind.replace('_', ' ')}, such as {', '.join(names[:3])}", where=folder
+                f"{len(names)} {what.replace('_', ' ')}, such as {', '.join(names[:3])}", where=folder
             )
     return model.eval()
 
@@ -71,27 +76,33 @@ class Reference:
         """Greedy answer to a fixed question on fixed images, through transformers' own forward.
 
         Returns:
-            pixels [tiles, 3, H, W], ids [tokens], features [tiles, tokens, hidden], prefill logits [tokens, vocab],
-            step logits [STEPS, vocab] and the greedy tokens.
+            pictures in the prompt, pixels [tiles, 3, H, W], ids [tokens], features [image tokens, hidden] without the
+            ends of rows, prefill logits [tokens, vocab], step logits [STEPS, vocab] and the greedy tokens.
         """
         import torch
 
         p = self.preprocess
         question = Question("What is the authenticity of the image?", {"A": "AI-generated", "B": "non AI-generated"})
-        pictures = fixed_images(images, p.height, p.width)
-        tiles = [pixels(picture, p) for picture in pictures]
         tokens_of_images = self.text.images
-        placings = (
-            []
-            if tokens_of_images is None
-            else [placing(i.shape[:2], len(t), p, tokens_of_images) for i, t in zip(pictures, tiles, strict=True)]
-        )
-        ids = self.conversation.ids(question, placings).tolist()
+        if tokens_of_images is None:
+            raise CheckpointError("the model takes no pictures")
+        pictures = fixed_images(images, p.height, p.width)
+        if tokens_of_images.newline_id is not None:
+            # Pictures that are wide, high and in between, so that there is padding to leave out.
+            pictures = [np.repeat(i, 1 + (k != 1), axis=(k + 1) % 2)[: -3 - k] for k, i in enumerate(pictures)]
+        sizes = [picture.shape[:2] for picture in pictures]
+        tiles = [pixels(picture, p) for picture in pictures]
+        placed = [placing(s, len(t), p, tokens_of_images) for s, t in zip(sizes, tiles, strict=True)]
+        ids = self.conversation.ids(question, placed)
         batch = np.concatenate(tiles)
+        asked = torch.from_numpy(np.where(ids == tokens_of_images.newline_id, tokens_of_images.id, ids)[None])
+        shown: dict[str, Any] = {"pixel_values": torch.from_numpy(batch)}
+        if tokens_of_images.newline_id is not None:
+            shown["image_sizes"] = torch.tensor(sizes)
         with quiet(), torch.inference_mode():
-            features = self.model.model.get_image_features(pixel_values=torch.from_numpy(batch))
+            features = self.model.model.get_image_features(**shown)
             pooled = features.pooler_output if hasattr(features, "pooler_output") else features
-            out = self.model(input_ids=torch.tensor([ids]), pixel_values=torch.from_numpy(batch), use_cache=True)
+            out = self.model(input_ids=asked, use_cache=True, **shown)
             prefill, cache, steps, tokens = out.logits[0].numpy(), out.past_key_values, [], []
             token = int(prefill[-1].argmax())
             for _ in range(STEPS):
@@ -99,16 +110,20 @@ class Reference:
                 out = self.model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
                 steps.append(out.logits[0, -1].numpy())
                 token = int(steps[-1].argmax())
-        stacked = torch.cat(list(pooled)) if isinstance(pooled, (list, tuple)) else pooled
+        each = [f.reshape(-1, f.shape[-1]).numpy() for f in pooled]
+        inner = [
+            f if s.row_ends is None else np.delete(f, s.row_ends, axis=0) for f, s in zip(each, placed, strict=True)
+        ]
         return {
             "images": images,
+            "pictures": placed,
             "pixels": batch,
             "ids": ids,
-            "features": stacked.reshape(-1, stacked.shape[-1]).numpy(),
+            "features": np.concatenate(inner),
             "prefill": prefill,
             "steps": np.stack(steps),
             "tokens": tokens,
-            "image_token_id": None if tokens_of_images is None else tokens_of_images.id,
+            "image_token_id": tokens_of_images.id,
         }
 
 
@@ -121,10 +136,10 @@ def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expect
     """
     vision, embed, step = (session(folder / graphs[name].model.file) for name in ("vision", "embed", "decoder"))
     past_names, _ = cache_names(decoder.layers)
-    ids = np.array([expected["ids"]], dtype=np.int64)
+    ids = expected["ids"][None]
     batch = expected["pixels"].astype(graphs["vision"].inputs[0].dtype, copy=False)
     features: NDArray[np.float32] = vision.run(None, {"pixel_values": batch})[0].astype(np.float32, copy=False)
-    features = features.reshape(-1, features.shape[-1])
+    features = chosen(features.reshape(-1, features.shape[-1]), expected["pictures"])
     places = ids[0] == expected["image_token_id"]
     if int(places.sum()) != len(features):
         raise CheckpointError(
@@ -138,7 +153,7 @@ def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expect
         logits, *present = step.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
         return wanted_logits(graphs["decoder"], logits, wanted), present
 
-    embeds = embed.run(None, {"input_ids": ids})[0].astype(np.float32)
+    embeds = embed.run(None, {"input_ids": np.where(places, 0, ids)})[0].astype(np.float32)
     embeds[0, places] = features
     prefill, cache = run(embeds, empty_cache(decoder), np.arange(ids.shape[1], dtype=np.int64))
     steps = []

@@ -1,0 +1,101 @@
+"""The decoder's KV cache in ONNX Runtime: grown in place where the graph allows it, else passed from call to call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgebench.cache import cache_names, empty_cache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgebench.manifest import Decoder
+
+STEP = 64
+"""Capacities are multiples of it."""
+
+
+class PassedCache:
+    """Each call takes the past and gives the present, one token longer: any graph."""
+
+    def __init__(self, session: Any, decoder: Decoder) -> None:
+        self.session, self.decoder = session, decoder
+        self.names = cache_names(decoder.layers)
+        self.past = 0
+        self._values: list[Any] = []
+
+    def begin(self, tokens: int) -> None:
+        """Forget everything; `tokens` are about to be read."""
+        import onnxruntime
+
+        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in empty_cache(self.decoder)]
+        self.past = 0
+
+    def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
+        """One call of the decoder over `tokens` more tokens; its logits."""
+        import onnxruntime
+
+        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for name, v in inputs.items()}
+        past_names, present_names = self.names
+        values |= dict(zip(past_names, self._values, strict=True))
+        logits, *self._values = self.session.run_with_ort_values(["logits", *present_names], values)
+        self.past += tokens
+        found: NDArray[Any] = logits.numpy().copy()
+        return found
+
+
+class InPlaceCache:
+    """Past and present are one buffer with room for what comes: GroupQueryAttention writes only the new tokens.
+
+    Buffers are bound once and stay for the next prompt; they are made twice as long when they are full.
+    """
+
+    def __init__(self, session: Any, decoder: Decoder) -> None:
+        self.session, self.decoder = session, decoder
+        self.names = cache_names(decoder.layers)
+        self.past = self.capacity = 0
+        self._buffers: list[Any] = []
+        self._binding: Any = None
+
+    def begin(self, tokens: int) -> None:
+        """Forget everything; `tokens` are about to be read."""
+        self.past = 0
+        if tokens + STEP > self.capacity:
+            self._make(tokens + STEP)
+
+    def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
+        """One call of the decoder over `tokens` more tokens; its logits."""
+        import onnxruntime
+
+        if self.past + tokens > self.capacity:
+            self._make(max(self.past + tokens, 2 * self.capacity))
+        # On the CPU a value does not copy its array: both have to live until the call is over.
+        make = onnxruntime.OrtValue.ortvalue_from_numpy
+        values = {name: make(np.ascontiguousarray(array)) for name, array in inputs.items()}
+        for name, value in values.items():
+            self._binding.bind_ortvalue_input(name, value)
+        self.session.run_with_iobinding(self._binding)
+        self.past += tokens
+        found: NDArray[Any] = self._binding.get_outputs()[0].numpy().copy()
+        return found
+
+    def _make(self, tokens: int) -> None:
+        """Buffers for so many tokens, with what the old ones hold."""
+        import onnxruntime
+
+        self.capacity = -(-tokens // STEP) * STEP
+        d = self.decoder
+        held = [buffer.numpy()[:, :, : self.past].copy() for buffer in self._buffers] if self.past else []
+        self._buffers.clear()
+        self._binding = self.session.io_binding()
+        self._binding.bind_output("logits")
+        for number, (past_name, present_name) in enumerate(zip(*self.names, strict=True)):
+            array = np.zeros((1, d.kv_heads, self.capacity, d.head_dim), dtype=d.cache_dtype)
+            if held:
+                array[:, :, : self.past] = held[number]
+            buffer = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            self._binding.bind_ortvalue_input(past_name, buffer)
+            self._binding.bind_ortvalue_output(present_name, buffer)
+            self._buffers.append(buffer)

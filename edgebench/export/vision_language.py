@@ -1,0 +1,209 @@
+"""Vision-language models of LLaVA's shape: a vision tower, a projector and a language model -> three graphs.
+
+Vision tower and projector become one graph, the token embedding another, the decoder with its KV cache the third.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgebench.errors import CheckpointError, one_line
+from edgebench.export.checkpoint import copy_tokenizer, identify, preprocess_of, read_json
+from edgebench.export.decoder import Language, embed_graph, facts_of, stored_embedding, trace_decoder
+from edgebench.export.empty import empty_model, retype, source_names
+from edgebench.export.graphs import quiet
+from edgebench.export.initializers import write_graphs
+from edgebench.export.manifests import manifest_of
+from edgebench.export.precision import parts_of
+from edgebench.export.request import checked, skipped
+from edgebench.export.shards import Shards
+from edgebench.export.streaming import trace_empty
+from edgebench.export.text import speech_of, text_of, token_of
+from edgebench.export.vision_language_parity import Reference, load_reference, parity_rows
+from edgebench.manifest import ImageTokens
+from edgebench.prompts.conversation import Conversation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgebench.export.initializers import Traced
+    from edgebench.export.precision import Parts
+    from edgebench.export.request import ExportRequest
+    from edgebench.export.shards import Weights
+    from edgebench.manifest import Decoder, Graph, Manifest, Preprocess, Text
+
+VISION_OPSETS = {"ort": 18, "portable": 21}
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a family's own file states."""
+
+    model_type: str
+    """Of config.json."""
+    model_class: str
+    config_class: str
+    """Names in transformers."""
+
+
+def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
+    """Write the three graphs and the tokenizer, and measure their parity with the checkpoint where it fits into memory.
+
+    Raises:
+        CheckpointError: the checkpoint is not one, or is damaged.
+        ParityError: a graph misses the recipe's bound.
+    """
+    import transformers
+
+    config = config_of(request.weights, family)
+    parts = parts_of(request.precision, request.recipe.precisions, request.recipe.name)
+    request.say("reading the checkpoint's headers")
+    with Shards(request.weights) as shards:
+        tokenizer = copy_tokenizer(request.weights, request.folder)
+        speech = speech_of(request.weights, config.text_config)
+        images = image_tokens(request.weights, config)
+        text = text_of(speech, tokenizer, request.recipe, config.text_config, images)
+        preprocess = request.recipe.preprocess or preprocess_of(request.weights)
+        decoder = facts_of(config.text_config, cache_dtype=parts.decoder_float, in_place=request.dialect == "ort")
+        try:
+            with quiet():
+                model = empty_model(getattr(transformers, family.model_class), config, parts.decoder_float, "eager")
+        except Exception as error:  # transformers raises many kinds for a wrong configuration
+            raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=request.weights) from error
+        sources = source_names(model, shards)
+        parameters = sum(shards.tensors[key].count for key in set(sources.values()))
+        traced = _traced(request, model, sources, shards, parts, preprocess)
+        graphs = write_graphs(traced, shards, request.folder, request.say, request.wrote)
+    del model
+    parity, note = None, skipped(request, parameters)
+    if note is None:
+        parity = measured(request, family, graphs, decoder, text, preprocess)
+    request.say("hashing the checkpoint")
+    return manifest_of(
+        request,
+        graphs=graphs,
+        preprocess=preprocess,
+        source=identify(request.weights, parameters=parameters, name=request.weights.resolve().name),
+        parity=parity,
+        text=text,
+        decoder=decoder,
+        note=note or "",
+    )
+
+
+def measured(
+    request: ExportRequest,
+    family: Family,
+    graphs: dict[str, Graph],
+    decoder: Decoder,
+    text: Text,
+    preprocess: Preprocess,
+) -> Any:
+    """Parity with the checkpoint in transformers.
+
+    Raises:
+        ParityError: a graph misses the recipe's bound.
+    """
+    request.say("asking the checkpoint")
+    conversation = Conversation(text, request.folder / text.tokenizer.file)
+    reference = Reference(load_reference(request.weights, family.model_class), text, conversation, preprocess)
+    expected = [reference.answer(images) for images in (1, 3)]
+    del reference
+    request.say("comparing with the checkpoint")
+    rows = [row for answer in expected for row in parity_rows(request.folder, graphs, decoder, answer)]
+    return checked(rows, request.recipe.bound(request.precision))
+
+
+def config_of(folder: Path, family: Family) -> Any:
+    """The checkpoint's configuration.
+
+    Raises:
+        CheckpointError: there is none, or it is another architecture's.
+    """
+    import transformers
+
+    config = read_json(folder, "config.json")
+    if config is None:
+        raise CheckpointError(
+            "has no config.json", where=folder, hint="--weights takes a Hugging Face checkpoint folder"
+        )
+    if config.get("model_type") != family.model_type:
+        raise CheckpointError(
+            f"is a {config.get('model_type')!r}, not a {family.model_type!r}", where=folder / "config.json"
+        )
+    try:
+        with quiet():
+            return getattr(transformers, family.config_class).from_dict(config)
+    except Exception as error:  # transformers raises many kinds
+        raise CheckpointError(f"is no configuration: {one_line(error)}", where=folder / "config.json") from error
+
+
+def image_tokens(folder: Path, config: Any) -> ImageTokens:
+    """How pictures stand in the prompt of a checkpoint of this shape.
+
+    Raises:
+        CheckpointError: the tokenizer is damaged or lacks the image token.
+    """
+    side = config.vision_config.image_size // config.vision_config.patch_size
+    whole = config.vision_feature_select_strategy != "default"
+    preprocessor = read_json(folder, "preprocessor_config.json") or {}
+    unpads = getattr(config, "image_grid_pinpoints", None) is not None
+    if unpads and (whole or math.isqrt(side * side) != side):
+        raise CheckpointError("tiles that keep their class token have no form here", where=folder / "config.json")
+    return ImageTokens(
+        token=token_of(folder, config.image_token_id),
+        id=config.image_token_id,
+        per_tile=side * side + whole,
+        tile_suffix=str(preprocessor.get("tile_suffix", "")),
+        newline_id=config.text_config.vocab_size if unpads else None,
+    )
+
+
+def _traced(
+    request: ExportRequest,
+    model: Any,
+    sources: dict[str, str],
+    weights: Weights,
+    parts: Parts,
+    preprocess: Preprocess,
+) -> dict[str, tuple[Traced, str]]:
+    """Graph -> what is traced, and its precision."""
+    import torch
+
+    from edgebench.export.wrappers import VisionPart
+
+    if parts.vision_float != parts.decoder_float:
+        retype(model.model.vision_tower, parts.vision_float)
+        retype(model.model.multi_modal_projector, parts.vision_float)
+    by_id = {id(p): sources[n] for n, p in model.named_parameters(remove_duplicate=False)}
+    request.say("tracing vision")
+    vision = trace_empty(
+        VisionPart(model).eval(),
+        (torch.zeros(2, 3, preprocess.height, preprocess.width),),
+        by_id,
+        inputs=["pixel_values"],
+        outputs=["image_features"],
+        dynamic=([0],),
+        opset=VISION_OPSETS[request.dialect],
+        dialect=request.dialect,
+        stored=parts.stored("vision"),
+    )
+    embedding = model.get_input_embeddings().weight
+    table = [by_id[id(embedding)]]
+    newline = getattr(model.model, "image_newline", None)
+    if newline is not None:
+        table.append(by_id[id(newline)])
+    dtype = stored_embedding(parts.embed, weights, table[0])
+    request.say("tracing decoder")
+    language = Language(model.model.language_model, model.lm_head, by_id)
+    return {
+        "vision": (vision, parts.vision),
+        "embed": (embed_graph(tuple(table), len(embedding) + len(table) - 1, embedding.shape[1], dtype), SHORT[dtype]),
+        "decoder": (trace_decoder(language, weights, parts, request.dialect, None), parts.decoder),
+    }
+
+
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""numpy's name of a floating type -> the manifest's."""
