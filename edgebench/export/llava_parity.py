@@ -26,7 +26,7 @@ STEPS = 16
 """Decode steps of the parity check."""
 
 
-def load_reference(folder: Path) -> Any:
+def load_reference(folder: Path, kind_name: str = "LlavaForConditionalGeneration") -> Any:
     """The checkpoint in transformers, eager, float32.
 
     Raises:
@@ -38,7 +38,7 @@ def load_reference(folder: Path) -> Any:
     log: Any = transformers.utils.logging
     log.set_verbosity_error()
     log.disable_progress_bar()
-    kind: Any = transformers.LlavaForConditionalGeneration
+    kind: Any = getattr(transformers, kind_name)
     try:
         with quiet():
             model, found = kind.from_pretrained(

@@ -116,7 +116,10 @@ def test_variants_for_each_part(cli: Cli, published: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("no-decoder", "holds no decoder_model_merged.onnx (there is decoder_model_merged_fp16.onnx)"),
+        (
+            "no-decoder",
+            "holds no decoder_model_merged.onnx (there is decoder_model_merged_fp16.onnx; choose with --variant)",
+        ),
         ("no-weights", "names the weights"),
         ("garbage", "is no ONNX file"),
         ("swapped", "another layout"),
