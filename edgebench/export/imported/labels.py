@@ -31,14 +31,14 @@ def meaning(label: str) -> Meaning | None:
     """
     if label.isupper():
         label = label.lower()
-    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).lower().replace("bona fide", "bonafide"))
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label).lower())
     found: set[Meaning] = set()
     turned = False
-    for word in words:
-        if word in NOT:
-            turned = True
-        elif word in REAL or word in FORGED:
-            found.add("real" if (word in REAL) != turned else "forged")
+    for before, word in zip(["", *words], words, strict=False):
+        forms = {word, before + word}  # 'bona fide' and 'face swap' are one word, written as two
+        turned = turned or word in NOT
+        if forms & REAL or forms & FORGED:
+            found.add("real" if bool(forms & REAL) != turned else "forged")
     return next(iter(found)) if len(found) == 1 else None
 
 
