@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.errors import CheckpointError
+from edgebench.errors import CheckpointError, ParityError, one_line
 from edgebench.export.checkpoint import identify, preprocess_of, read_json
 from edgebench.export.classifier import IMAGES
 from edgebench.export.graphs import quiet
@@ -27,6 +27,10 @@ from edgebench.media.pixels import pixels
 from edgebench.recipes import Bound
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
     from edgebench.export.imported.request import ImportRequest
     from edgebench.manifest import Graph, Manifest, ParityRow, Preprocess
 
@@ -70,19 +74,22 @@ def take(request: ImportRequest) -> Manifest:
     if request.weights is None:
         return manifest
     request.say("asking the checkpoint")
-    row, parameters = _parity_row(request, manifest, preprocess)
+    model = load_reference(request.weights, "AutoModelForImageClassification")
+    expected, batch = _expected(model, manifest, preprocess, request.weights)
+    request.say("comparing with the checkpoint")
+    row = _parity_row(folder, manifest, batch, expected)
     precision = manifest.precision
     bound = BOUNDS.get(precision, Bound()) if recipe is None else recipe.bound(precision)
     name = request.weights.resolve().name
     return replace(
         manifest,
         parity=checked([row], bound),
-        source=identify(request.weights, parameters=parameters, name=name),
+        source=identify(request.weights, parameters=sum(p.numel() for p in model.parameters()), name=name),
         note="imported",
     )
 
 
-def _labels(config: dict[str, Any], graph: Graph, folder: Any) -> tuple[str, ...]:
+def _labels(config: dict[str, Any], graph: Graph, folder: Path) -> tuple[str, ...]:
     """In the order of the logits."""
     where = folder / "config.json"
     logits = next(f for f in graph.outputs if f.name == "logits")
@@ -104,7 +111,7 @@ def _labels(config: dict[str, Any], graph: Graph, folder: Any) -> tuple[str, ...
     return labels
 
 
-def _check(graph: Graph, preprocess: Preprocess, where: Any) -> None:
+def _check(graph: Graph, preprocess: Preprocess, where: Path) -> None:
     """The graph takes pixels alone, of the size that the preprocessing makes, and gives logits first."""
     more = [f.name for f in graph.inputs if f.name != "pixel_values"]
     if more:
@@ -112,30 +119,46 @@ def _check(graph: Graph, preprocess: Preprocess, where: Any) -> None:
     if graph.outputs[0].name != "logits":
         raise CheckpointError(f"gives {graph.outputs[0].name} before its logits: it is of another layout", where=where)
     takes = graph.inputs[0].shape
-    if not fits(takes, (None, 3, preprocess.height, preprocess.width)):
+    if not fits(takes, (1, 3, preprocess.height, preprocess.width)):
         raise CheckpointError(
-            f"takes pixels {list(takes)}, the preprocessing makes {preprocess.height} x {preprocess.width}",
+            f"takes pixels {list(takes)}, the preprocessing makes [1, 3, {preprocess.height}, {preprocess.width}]",
             where=where,
         )
 
 
-def _parity_row(request: ImportRequest, manifest: Manifest, preprocess: Preprocess) -> tuple[ParityRow, int]:
-    """P(forged) of the graph against that of the checkpoint, and the checkpoint's parameters."""
+def _expected(
+    model: Any, manifest: Manifest, preprocess: Preprocess, where: Path
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """P(forged) [images] by the checkpoint, for the pixels [images, 3, H, W] of the fixed images."""
     import torch
 
-    model = load_reference(request.weights, "AutoModelForImageClassification")  # type: ignore[arg-type] # checked above
-    names = tuple(str(model.config.id2label[k]) for k in range(model.config.num_labels))
-    if len(names) != len(manifest.labels):
-        raise CheckpointError(f"has {len(names)} labels, the graph has {len(manifest.labels)}", where=request.weights)
+    if model.config.num_labels != len(manifest.labels):
+        raise CheckpointError(
+            f"has {model.config.num_labels} labels, the graph has {len(manifest.labels)}", where=where
+        )
     pictures = fixed_images(IMAGES, preprocess.height, preprocess.width)
     batch = np.concatenate([pixels(picture, preprocess) for picture in pictures])
-    with quiet(), torch.inference_mode():
-        reference = p_forged(manifest, model(pixel_values=torch.from_numpy(batch)).logits.numpy())
-    request.say("comparing with the checkpoint")
+    try:
+        with quiet(), torch.inference_mode():
+            logits = model(pixel_values=torch.from_numpy(batch)).logits.numpy()
+    except (RuntimeError, ValueError) as error:
+        raise CheckpointError(f"does not take these pixels: {one_line(error)}", where=where) from error
+    return p_forged(manifest, logits), batch
+
+
+def _parity_row(
+    folder: Path, manifest: Manifest, batch: NDArray[np.float32], expected: NDArray[np.float32]
+) -> ParityRow:
+    """P(forged) of the graph, one image at a time as in a run, against the checkpoint's."""
     graph = manifest.graphs["classifier"]
+    run = session(folder / graph.model.file)
     feed = batch.astype(graph.inputs[0].dtype, copy=False)
-    exported = p_forged(manifest, session(request.folder / graph.model.file).run(["logits"], {"pixel_values": feed})[0])
-    undecided = int(((reference > 0.001) & (reference < 0.999)).sum())
+    try:
+        logits = np.concatenate([run.run(["logits"], {"pixel_values": one[None]})[0] for one in feed])
+    except Exception as error:  # ONNX Runtime raises its own untyped exceptions
+        raise ParityError(f"the graph failed: {one_line(error)}", where=folder / graph.model.file) from error
+    undecided = int(((expected > 0.001) & (expected < 0.999)).sum())
     inputs = f"{len(batch)} fixed images, {undecided} of them between .001 and .999"
-    row = compare("classifier", "transformers, eager, fp32", inputs, reference, exported, top1="threshold")
-    return row, sum(p.numel() for p in model.parameters())
+    return compare(
+        "classifier", "transformers, eager, fp32", inputs, expected, p_forged(manifest, logits), top1="threshold"
+    )

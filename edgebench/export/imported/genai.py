@@ -18,6 +18,8 @@ from edgebench.export.manifests import stamped
 from edgebench.manifest import Decoder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgebench.export.imported.request import ImportRequest
     from edgebench.manifest import Manifest
 
@@ -104,7 +106,7 @@ def take(request: ImportRequest) -> Manifest:
     )
 
 
-def _number(model: dict[str, Any], key: str, where: Any) -> int:
+def _number(model: dict[str, Any], key: str, where: Path) -> int:
     value = model.get(key)
     if type(value) is not int or value < 1:
         raise CheckpointError(f"model.{key} should be a count, is {value!r}", where=where)

@@ -162,6 +162,33 @@ def test_parity_where_the_checkpoint_is_given(cli: Cli, published: Path, checkpo
     assert m["source"]["parameters"] > 10_000
 
 
+def test_a_graph_of_one_picture_at_a_time(cli: Cli, published: Path, checkpoint: Path) -> None:
+    taken = copy(published, cli)
+    graph = onnx.load(taken / "model.onnx")
+    graph.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save_model(graph, taken / "model.onnx")
+    done = cli("import", taken, "--weights", checkpoint, "--json")
+    assert done.code == 0, done.err
+    assert done.json["manifest"]["graphs"]["classifier"]["inputs"][0]["shape"][0] == 1
+    assert done.json["manifest"]["parity"]["rows"][0]["positions"] == 16
+
+
+@pytest.mark.parametrize(
+    ("size", "labels", "code", "says"),
+    [(64, 2, 4, "does not take these pixels"), (SIDE, 3, 4, "has 3 labels, the graph has 2")],
+)
+def test_a_checkpoint_that_does_not_fit_is_one_line(
+    cli: Cli, published: Path, size: int, labels: int, code: int, says: str
+) -> None:
+    taken = copy(published, cli)
+    edit(taken / "preprocessor_config.json", size={"height": size, "width": size})
+    other = write_checkpoint(cli.folder / "other", ["real", "fake", "spoof"][:labels])
+    done = cli("import", taken, "--weights", other)
+    assert done.code == code, done.err
+    assert says in done.err
+    assert len(done.err.strip().splitlines()) == 1
+
+
 def test_another_checkpoint_misses_the_bound(cli: Cli, published: Path) -> None:
     taken = copy(published, cli)
     other = write_checkpoint(cli.folder / "other", ["Fake", "Real"], seed=1)
@@ -215,7 +242,7 @@ def test_labels_that_do_not_say_it_are_asked_for(cli: Cli, published: Path) -> N
         ("garbage", 4, "is no ONNX file"),
         ("empty", 4, "has no pixel_values: it is of another layout"),
         ("no-processor", 4, "has no preprocessor_config.json"),
-        ("size", 4, "takes pixels ['batch_size', 3, 32, 32], the preprocessing makes 64 x 64"),
+        ("size", 4, "takes pixels ['batch_size', 3, 32, 32], the preprocessing makes [1, 3, 64, 64]"),
         ("labels", 4, "id2label names 3 labels, the graph gives 2 logits"),
         ("gap", 4, "id2label should name the labels 0, 1, ... in turn"),
         ("regression", 4, "problem_type 'regression' gives no P(forged)"),
