@@ -260,11 +260,24 @@ class Manifest:
     created: str
     labels: tuple[str, ...] = ()
     """classifier: the order of what its output ranks, here ('real', 'forged') for one P(forged)."""
+    output: Literal["probability", "logits"] = "probability"
+    """classifier: what the graph gives. probability: P(forged), [N]. logits: [N, labels], and `forged` says which of
+    them add up to P(forged); `edgebench.forged` does it."""
+    forged: tuple[int, ...] = ()
+    """classifier of logits: the places in `labels` that mean forged; none where the only label means real."""
     text: Text | None = None
     decoder: Decoder | None = None
     companions: tuple[FileFact, ...] = ()
     """Files for other runtimes, such as onnxruntime-genai's genai_config.json."""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.output == "logits":
+            places, several = set(self.forged), len(self.labels) > 1
+            if not self.labels or not places <= set(range(len(self.labels))):
+                raise ValueError("'forged' should be places in 'labels'")
+            if several and not 0 < len(places) < len(self.labels):
+                raise ValueError("some of 'labels', and not all, should mean forged")
 
     @property
     def kind(self) -> Kind:

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache"],
+    ["manifest", "environment", "profiles", "cache", "forged"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],

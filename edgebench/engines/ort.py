@@ -9,6 +9,7 @@ import numpy as np
 from edgebench.cache import step_inputs, wanted_logits
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.errors import EngineError, did_you_mean, one_line
+from edgebench.forged import p_forged
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,8 +64,7 @@ class OrtEngine:
 
     def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
-        p_forged: NDArray[np.float32] = self._run("classifier", {"pixel_values": pixels})[0]
-        return p_forged
+        return p_forged(self.artifact.manifest, self._run("classifier", {"pixel_values": pixels})[0])
 
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""

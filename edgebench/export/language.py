@@ -33,16 +33,22 @@ MODEL_TYPES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "mistra
 
 
 @dataclass(frozen=True)
-class _Checkpoint:
+class Checkpoint:
     """A folder, or one GGUF file."""
 
     path: Path
 
     @property
     def is_gguf(self) -> bool:
+        """Whether it is one file."""
         return self.path.is_file()
 
     def config(self) -> Any:
+        """Transformers' configuration.
+
+        Raises:
+            CheckpointError: there is none, or it is another architecture's.
+        """
         import transformers
 
         if self.is_gguf:
@@ -63,6 +69,7 @@ class _Checkpoint:
             raise CheckpointError(f"is no configuration: {one_line(error)}", where=self.path / "config.json") from error
 
     def weights(self) -> Any:
+        """Its tensors; a context manager."""
         return GgufWeights(self.path) if self.is_gguf else Shards(self.path)
 
     def speech(self, target: Path, config: Any) -> tuple[FileFact, Speech]:
@@ -76,18 +83,32 @@ class _Checkpoint:
         )
         return file_fact(target, "tokenizer.json"), speech
 
-    def reference(self, model_class: str) -> Any:
+    def reference(self) -> Any:
         """The checkpoint in transformers, eager, float32."""
+        model_class = model_class_of(self.config(), self.path)
         if self.is_gguf:
             rest = {"gguf_file": self.path.name, "use_safetensors": None}
             return load_reference(self.path.parent, model_class, **rest)
         return load_reference(self.path, model_class)
 
-    def source(self, parameters: int) -> Source:
+    def source(self, parameters: int | None) -> Source:
+        """The identity of its weights."""
         name = self.path.resolve().name
         if self.is_gguf:
             return source_of([self.path], name=name, parameters=parameters)
         return identify(self.path, parameters=parameters, name=name)
+
+
+def model_class_of(config: Any, where: Path) -> str:
+    """Class in transformers of a configuration.
+
+    Raises:
+        CheckpointError: it is of another architecture.
+    """
+    found = MODEL_TYPES.get(config.model_type)
+    if found is None:
+        raise CheckpointError(f"is a {config.model_type!r}, not one of {', '.join(MODEL_TYPES)}", where=where)
+    return found
 
 
 def export_language(request: ExportRequest) -> Manifest:
@@ -101,11 +122,9 @@ def export_language(request: ExportRequest) -> Manifest:
     """
     import transformers
 
-    checkpoint = _Checkpoint(request.weights)
+    checkpoint = Checkpoint(request.weights)
     config = checkpoint.config()
-    model_class = MODEL_TYPES.get(config.model_type)
-    if model_class is None:
-        raise CheckpointError(f"is a {config.model_type!r}, not one of {', '.join(MODEL_TYPES)}", where=request.weights)
+    model_class = model_class_of(config, request.weights)
     parts = parts_of(request.precision, request.recipe.precisions, request.recipe.name)
     request.say("reading the checkpoint's headers")
     with checkpoint.weights() as weights:
@@ -129,7 +148,7 @@ def export_language(request: ExportRequest) -> Manifest:
     parity, note = None, skipped(request, parameters)
     if note is None:
         request.say("asking the checkpoint")
-        windows = reference_windows(checkpoint.reference(model_class), request.folder / tokenizer.file)
+        windows = reference_windows(checkpoint.reference(), request.folder / tokenizer.file)
         request.say("comparing with the checkpoint")
         rows = parity_rows(request.folder, graphs["decoder"], decoder, windows)
         parity = checked(rows, request.recipe.bound(request.precision))

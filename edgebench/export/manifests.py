@@ -27,6 +27,16 @@ TOOLS = (
 )
 
 
+def stamped(**facts: Any) -> Manifest:
+    """A manifest of these facts, in today's form, with the tools that made it and the time."""
+    return Manifest(
+        format=FORMAT,
+        tools={"edgebench": __version__, **installed(TOOLS)},
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **facts,
+    )
+
+
 def manifest_of(
     request: ExportRequest,
     *,
@@ -37,8 +47,7 @@ def manifest_of(
     **rest: Any,
 ) -> Manifest:
     """The manifest of a finished export; `rest` is what one family has and others have not."""
-    return Manifest(
-        format=FORMAT,
+    return stamped(
         name=request.recipe.name,
         family=request.recipe.family,
         dialect=request.dialect,
@@ -47,7 +56,5 @@ def manifest_of(
         preprocess=preprocess,
         source=source,
         parity=parity,
-        tools={"edgebench": __version__, **installed(TOOLS)},
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **rest,
     )

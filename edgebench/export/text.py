@@ -36,7 +36,10 @@ def speech_of(folder: Path, config: Any) -> Speech:
     tokens = read_json(folder, "tokenizer_config.json") or {}
     eos = (read_json(folder, "generation_config.json") or {}).get("eos_token_id") or config.eos_token_id
     return Speech(
-        chat_template(folder), _token(tokens.get("bos_token")), _token(tokens.get("eos_token")), token_ids(eos)
+        chat_template(folder),
+        special_token(tokens.get("bos_token")),
+        special_token(tokens.get("eos_token")),
+        token_ids(eos),
     )
 
 
@@ -97,6 +100,6 @@ def token_of(folder: Path, number: int) -> str:
     return found
 
 
-def _token(value: Any) -> str:
+def special_token(value: Any) -> str:
     """A special token as the tokenizer's settings write it: a text, or a mapping with its content."""
     return str(value.get("content", "")) if isinstance(value, dict) else str(value or "")

@@ -85,6 +85,9 @@ class Conversation:
             if part["type"] == "text" and token:
                 # A question must not be able to place an image of its own.
                 part["text"] = part["text"].replace(token, token.strip("<>[]|"))
+        if images is None:
+            # Templates of text-only models take the message as one text.
+            messages[0]["content"] = "".join(part["text"] for part in messages[0]["content"])
         try:
             rendered = self._template.render(
                 messages=messages,

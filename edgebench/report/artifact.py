@@ -31,6 +31,9 @@ def artifact_tables(artifact: Artifact) -> list[Table]:
             note=m.note,
         )
     ]
+    if m.output == "logits":
+        meanings = tuple((label, "forged" if k in m.forged else "real") for k, label in enumerate(m.labels))
+        tables.append(Table("What its logits stand for", ("label", "means"), meanings))
     if m.parity is not None:
         rows = tuple(
             (

@@ -24,12 +24,11 @@ def published(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Path:
     """The twin in that layout: graphs in onnx/, all logits, attention_mask and position_ids, an fp16 variant."""
     from edgebench.cache import cache_names
     from edgebench.export.graphs import quiet, trace
-    from edgebench.export.wrappers import EmbedPart, PortableDecoder, VisionPart
+    from edgebench.export.wrappers import PortableDecoder, VisionPart
 
     class AllLogits(PortableDecoder):
-        def forward(self, inputs_embeds: Any, attention_mask: Any, position_ids: Any, *past: Any) -> Any:
-            every = torch.arange(inputs_embeds.shape[1])
-            return super().forward(inputs_embeds, attention_mask, position_ids, every, *past)
+        def forward(self, first: Any, attention_mask: Any, position_ids: Any, *past: Any) -> Any:
+            return super().forward(first, attention_mask, position_ids, torch.arange(first.shape[1]), *past)
 
     transformers = pytest.importorskip("transformers")
     folder: Path = tmp_path_factory.mktemp("published") / "llava-ONNX"
@@ -45,8 +44,8 @@ def published(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Path:
         positions = torch.arange(3, 8)[None]
         parts: list[tuple[str, Any, tuple[Any, ...], list[str], list[str], tuple[Any, ...]]] = [
             ("vision_encoder", VisionPart(model), (torch.zeros(2, 3, 28, 28),), ["pixel_values"], ["image_features"], ([0],)),
-            ("embed_tokens", EmbedPart(model), (torch.zeros(1, 5, dtype=torch.int64),), ["input_ids"], ["inputs_embeds"], ([1],)),
-            ("decoder_model_merged", AllLogits(model), (torch.zeros(1, 5, c.hidden_size), torch.ones(1, 8, dtype=torch.int64), positions, *cache),
+            ("embed_tokens", model.get_input_embeddings(), (torch.zeros(1, 5, dtype=torch.int64),), ["input_ids"], ["inputs_embeds"], ([1],)),
+            ("decoder_model_merged", AllLogits(model.model.language_model, model.lm_head), (torch.zeros(1, 5, c.hidden_size), torch.ones(1, 8, dtype=torch.int64), positions, *cache),
              ["inputs_embeds", "attention_mask", "position_ids", *past], ["logits", *present], ([1], [1], [1], *([2] for _ in cache))),
         ]  # fmt: skip
         for name, part, arguments, inputs, outputs, dynamic in parts:
@@ -116,7 +115,10 @@ def test_variants_for_each_part(cli: Cli, published: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "says"),
     [
-        ("no-decoder", "holds no decoder_model_merged.onnx (there is decoder_model_merged_fp16.onnx)"),
+        (
+            "no-decoder",
+            "holds no decoder_model_merged.onnx (there is decoder_model_merged_fp16.onnx; choose with --variant)",
+        ),
         ("no-weights", "names the weights"),
         ("garbage", "is no ONNX file"),
         ("swapped", "another layout"),
