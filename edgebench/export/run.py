@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
+    "encoder": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
 }
+ONE_ANSWER = ("classifier", "encoder")
+"""Families of one graph, image -> P(forged): int8 activations, and no int4."""
 
 
 def export(
@@ -35,6 +38,8 @@ def export(
     output: Path,
     say: Callable[[str], None],
     calibration: Path | None = None,
+    against: Path | None = None,
+    probe: Path | None = None,
     overwrite: bool = False,
     parity: bool | None = None,
     wrote: Callable[[int, int], None] = lambda done, total: None,
@@ -51,7 +56,9 @@ def export(
         dialect: 'portable' for any runtime; 'ort' with ONNX Runtime's fused operators.
         output: the artifact's folder.
         say: called with the name of each step as it begins.
-        calibration: a folder of images, for classifiers in int8.
+        calibration: a folder of images, for classifiers and encoders in int8.
+        against: evaluation pictures that calibration must not look like.
+        probe: the linear layer on an encoder's features.
         overwrite: replace an artifact that is there.
         parity: whether a language model is compared with its checkpoint; None: where it fits into memory.
         wrote: called with the bytes of weights that are written, and all that will be.
@@ -65,10 +72,17 @@ def export(
     missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
-    if calibration is not None and (recipe.family != "classifier" or precision != "int8"):
+    if calibration is not None and (recipe.family not in ONE_ANSWER or precision != "int8"):
         raise UsageError(
-            "--calibration is for classifiers in int8", hint="language models take weight-only int8, which needs none"
+            "--calibration is for classifiers and encoders in int8",
+            hint="language models take weight-only int8, which needs none",
         )
+    if against is not None and calibration is None:
+        raise UsageError("--against checks the pictures of --calibration, and there are none")
+    if probe is not None and recipe.family != "encoder":
+        raise UsageError(f"--probe is for encoders, and {recipe.name} is of the family {recipe.family}")
+    if precision == "int4" and recipe.family in ONE_ANSWER:
+        raise UsageError("--int4 is for language models", hint="classifiers and encoders take --int8")
     source = find_weights(recipe, weights)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.unfinished-", dir=output.parent))
@@ -81,6 +95,8 @@ def export(
             folder=partial,
             say=say,
             calibration=calibration,
+            against=against,
+            probe=probe,
             parity=parity,
             wrote=wrote,
         )
