@@ -193,7 +193,7 @@ def write_encoder(folder: Path, kind: str, *, seed: int = 0, whole: bool = False
         "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "patch_size": 14, "image_size": 56,
     }  # fmt: skip
     text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text |= {"vocab_size": 50, "max_position_embeddings": 16}
+    text |= {"vocab_size": 50, "max_position_embeddings": 16, "bos_token_id": 0, "eos_token_id": 1}
     if kind == "dinov2":
         # as published: trained at another size than its processor makes
         config: Any = transformers.Dinov2Config(**(shape | {"image_size": 98}), layerscale_value=0.5)

@@ -71,7 +71,7 @@ def _tensors(path: Path) -> dict[str, NDArray[np.float64]]:
 
             found: Any = load_file(path)
         elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as stored:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
                 return {name: np.asarray(stored[name], dtype=np.float64) for name in stored.files}
         elif path.suffix in SUFFIXES:
             found = torch.load(path, map_location="cpu", weights_only=True)
