@@ -32,10 +32,17 @@ class Preprocess:
     """
 
     kind: Literal[
-        "resize", "shortest_edge_crop", "pad_square", "anyres_tiles", "smart_resize", "face_crop", "tile_rows"
+        "resize",
+        "shortest_edge_crop",
+        "centre_crop",
+        "pad_square",
+        "anyres_tiles",
+        "smart_resize",
+        "face_crop",
+        "tile_rows",
     ]
     """resize: to height x width (SigLIP). shortest_edge_crop: shortest edge to `shortest_edge`, then a centre crop
-    (CLIP). pad_square: pad to a square with `pad_colour`, then resize (LLaVA-1.5). anyres_tiles: one tile of the
+    (CLIP). centre_crop: the centre as it is, black where the picture is smaller (torchvision; UnivFD). pad_square: pad to a square with `pad_colour`, then resize (LLaVA-1.5). anyres_tiles: one tile of the
     whole picture, then the tiles of the best of `grids` (LLaVA-NeXT). smart_resize: to multiples of patch x merge
     within min_pixels and max_pixels, as flat patches (Qwen2-VL). face_crop: crop `face_scale` x the face box, then
     resize. tile_rows: cut a composite of panels into tiles, without resizing."""

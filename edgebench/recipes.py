@@ -9,7 +9,7 @@ from edgebench.config import build, find_yaml, read_yaml
 from edgebench.errors import ConfigError
 from edgebench.manifest import Preprocess
 
-Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int4"]
 
 
 LANGUAGE_MODELS = frozenset(["llava", "llava_next", "language"])
@@ -47,18 +47,22 @@ class Recipe:
 
     name: str
     summary: str
-    family: Literal["classifier", "llava", "llava_next", "language"]
+    family: Literal["classifier", "encoder", "llava", "llava_next", "language"]
     source: str
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
     network: str | None = None
     """classifier: a name of `edgebench.export.networks`."""
+    encoder: str | None = None
+    """encoder: a name of `edgebench.export.encoder.ENCODERS`."""
+    feature: Literal["image_embeds", "pooler_output"] | None = None
+    """encoder: what the probe stands on; None: what that encoder is usually probed on."""
     hub_id: str | None = None
-    """llava: what `--weights` takes from a model hub when none is given."""
+    """llava, encoder: what `--weights` takes from a model hub when none is given."""
     embedded: str | None = None
     """A checkpoint folder inside the package, relative to `edgebench/`."""
     weights_file: str | None = None
-    """classifier: the published name of the weights file."""
+    """classifier: the published name of the weights file; encoder: of the probe."""
     preprocess: Preprocess | None = None
     """None: taken from the checkpoint's preprocessor_config.json."""
     prompt: Prompt | None = None
@@ -87,6 +91,8 @@ def load_recipe(name: str) -> Recipe:
         raise ConfigError(f"is called {recipe.name!r} inside and {path.stem!r} outside", where=path)
     if recipe.family == "classifier" and (recipe.network is None or recipe.preprocess is None):
         raise ConfigError("a classifier needs 'network' and 'preprocess'", where=path)
+    if recipe.family == "encoder" and recipe.encoder is None:
+        raise ConfigError("an encoder needs 'encoder'", where=path)
     if recipe.family in LANGUAGE_MODELS and recipe.prompt is None:
         raise ConfigError("a language model needs 'prompt'", where=path)
     return recipe

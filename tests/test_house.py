@@ -137,6 +137,11 @@ def test_every_recipe_loads(name: str) -> None:
         from edgebench.export.classifier import NETWORKS
 
         assert recipe.network in NETWORKS
+    if recipe.encoder is not None:
+        pytest.importorskip("torch")
+        from edgebench.export.encoder import ENCODERS
+
+        assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
 
 
 @pytest.mark.parametrize("name", shipped_yaml("profiles"))

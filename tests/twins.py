@@ -180,6 +180,79 @@ def write_llava(folder: Path, *, seed: int = 0, layers: int = 2, image_size: int
     return folder
 
 
+def write_encoder(folder: Path, kind: str, *, seed: int = 0, whole: bool = False) -> Path:
+    """A vision encoder ('clip', 'siglip' or 'dinov2') with random weights, as transformers writes it.
+
+    `whole`: with its text side, where it has one. Features have 24 (clip) or 64 values.
+    """
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {
+        "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "patch_size": 14, "image_size": 56,
+    }  # fmt: skip
+    text = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text |= {"vocab_size": 50, "max_position_embeddings": 16, "bos_token_id": 0, "eos_token_id": 1}
+    if kind == "dinov2":
+        # as published: trained at another size than its processor makes
+        config: Any = transformers.Dinov2Config(**(shape | {"image_size": 98}), layerscale_value=0.5)
+        model: Any = transformers.Dinov2Model(config)
+    elif kind == "clip" and whole:
+        vision = shape | {"intermediate_size": 128, "projection_dim": 24}
+        model = transformers.CLIPModel(
+            transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
+        )
+    elif kind == "clip":
+        vision_config = transformers.CLIPVisionConfig(**shape, intermediate_size=128, projection_dim=24)
+        model = transformers.CLIPVisionModelWithProjection(vision_config)
+    elif whole:
+        vision = shape | {"intermediate_size": 128}
+        model = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision))
+    else:
+        model = transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**shape, intermediate_size=128))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0, 0.5 if "embed" in name or "probe" in name else parameter[0].numel() ** -0.5)
+            elif "bias" in name:
+                parameter.normal_(0, 0.1)
+    model.save_pretrained(folder)
+    half, clip = [0.5] * 3, ([0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711])
+    imagenet = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    cropped = {"do_center_crop": True, "crop_size": {"height": 56, "width": 56}, "do_convert_rgb": True}
+    settings: dict[str, Any] = {
+        "clip": {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 56}, **cropped,
+                 "image_mean": clip[0], "image_std": clip[1]},
+        "siglip": {"image_processor_type": "SiglipImageProcessor", "size": {"height": 56, "width": 56},
+                   "image_mean": half, "image_std": half},
+        "dinov2": {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 64}, **cropped,
+                   "image_mean": imagenet[0], "image_std": imagenet[1]},
+    }[kind]  # fmt: skip
+    settings |= {"do_resize": True, "resample": 3, "do_rescale": True, "do_normalize": True}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def write_probe(path: Path, features: int, *, seed: int = 0, classes: int = 1) -> Path:
+    """A random linear probe as a torch state dict, .npz or .safetensors."""
+    import torch
+    from safetensors.torch import save_file
+
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        "weight": torch.randn(classes, features, generator=generator) * features**-0.5,
+        "bias": torch.randn(classes, generator=generator) * 0.1,
+    }
+    if path.suffix == ".npz":
+        np.savez(path, **{name: value.numpy() for name, value in tensors.items()})
+    elif path.suffix == ".safetensors":
+        save_file(tensors, path)
+    else:
+        torch.save(tensors, path)
+    return path
+
+
 def picture(seed: int, width: int = 40, height: int = 30) -> Image.Image:
     """A small picture that compresses badly, different for each seed."""
     generator = np.random.default_rng(seed)

@@ -16,13 +16,22 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.option("--weights", metavar="PATH-OR-HUB-ID", help="The checkpoint: a file, a folder or owner/name on the hub.")
+@click.option(
+    "--probe",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Encoders: the linear layer on the features, weight [1, D] or [2, D] and bias (.safetensors, .npz, .pth).",
+)
 @click.option("--fp32", "precision", flag_value="fp32", default=True, help="Weights as they are (the default).")
 @click.option("--fp16", "precision", flag_value="fp16", help="Half precision.")
+@click.option(
+    "--bf16", "precision", flag_value="bf16", help="Language models: stored in bfloat16, computed in float32."
+)
 @click.option(
     "--int8",
     "precision",
     flag_value="int8",
-    help="int8 weights; for classifiers with --calibration int8 activations too.",
+    help="int8 weights; with --calibration also int8 activations, of a language model in its vision tower.",
 )
 @click.option("--int4", "precision", flag_value="int4", help="Language models: int4 layers, int8 vision and lm_head.")
 @click.option(
@@ -35,7 +44,13 @@ if TYPE_CHECKING:
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path),
-    help="Classifiers in int8: a folder of images that set the ranges of activations.",
+    help="In int8: a folder of images that set the ranges of activations.",
+)
+@click.option(
+    "--against",
+    metavar="DATA",
+    type=click.Path(path_type=Path),
+    help="The evaluation pictures: refuse calibration images that look like one of them.",
 )
 @click.option(
     "--parity/--no-parity",
@@ -50,9 +65,11 @@ if TYPE_CHECKING:
 def export(
     model: str,
     weights: str | None,
+    probe: Path | None,
     precision: Precision,
     dialect: Literal["ort", "portable"],
     calibration: Path | None,
+    against: Path | None,
     parity: bool | None,
     output: Path | None,
     overwrite: bool,
@@ -80,6 +97,8 @@ def export(
             output=folder,
             say=bar.say,
             calibration=calibration,
+            against=against,
+            probe=probe,
             overwrite=overwrite,
             parity=parity,
             wrote=lambda done, total: bar.begin(total >> 20, done >> 20),

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgebench.errors import CheckpointError
+from edgebench.export.calibration import read_calibration
 from edgebench.export.graphs import save, trace
 from edgebench.export.manifests import manifest_of
 from edgebench.export.parity import compare, fixed_images, session
-from edgebench.export.quantize_conv import read_calibration, static_int8, weight_only_int8_per_channel
+from edgebench.export.quantize_conv import weight_only_int8_per_channel
+from edgebench.export.quantize_static import CONVOLUTIONS, static_int8
 from edgebench.export.request import checked
 from edgebench.media.pixels import pixels
 from edgebench.registry import load, lookup
@@ -57,7 +59,8 @@ def export_classifier(request: ExportRequest) -> Manifest:
     network: Any = load(lookup(NETWORKS, recipe.network, what="network"))(file).eval()
     parameters = sum(p.numel() for p in network.parameters())
     p = recipe.preprocess
-    calibration = None if request.calibration is None else read_calibration(request.calibration, p)
+    folder = request.calibration
+    calibration = None if folder is None else read_calibration(folder, p, request.against)
     if calibration is None:
         # A face crop begins as any picture; the fixed images stand for the crop itself.
         checks = [pixels(image, _as_resize(p)) for image in fixed_images(IMAGES, p.height, p.width)]
@@ -84,7 +87,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
         if calibration is None:
             quantization = weight_only_int8_per_channel(proto)
         else:
-            proto, quantization = static_int8(proto, calibration)
+            proto, quantization = static_int8(proto, calibration, CONVOLUTIONS)
     graph = save(proto, request.folder, "classifier", request.precision, quantization)
     request.say("comparing with the network")
     run = session(request.folder / graph.model.file)

@@ -151,7 +151,7 @@ def export_language(request: ExportRequest) -> Manifest:
         windows = reference_windows(checkpoint.reference(), request.folder / tokenizer.file)
         request.say("comparing with the checkpoint")
         rows = parity_rows(request.folder, graphs["decoder"], decoder, windows)
-        parity = checked(rows, request.recipe.bound(request.precision))
+        parity = checked(rows, request.recipe.bound(request.rule))
     request.say("hashing the checkpoint")
     return manifest_of(
         request,

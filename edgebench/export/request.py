@@ -22,7 +22,7 @@ class ExportRequest:
 
     recipe: Recipe
     weights: Path
-    """A file (classifier) or a folder (llava)."""
+    """A file (classifier) or a folder (all others)."""
     precision: Precision
     dialect: Literal["ort", "portable"]
     folder: Path
@@ -31,10 +31,19 @@ class ExportRequest:
     """Called with the name of each step as it begins."""
     calibration: Path | None = None
     """Images that set the ranges of activations; None leaves activations in floating point."""
+    against: Path | None = None
+    """Evaluation pictures that no calibration image may look like; None leaves it unchecked, which is recorded."""
+    probe: Path | None = None
+    """encoder: the linear layer on the features."""
     parity: bool | None = None
-    """Whether to compare with the checkpoint; None: where it fits into memory. Classifiers always are."""
+    """Whether to compare with the checkpoint; None: where it fits into memory. Classifiers and encoders always are."""
     wrote: Callable[[int, int], None] = lambda done, total: None
     """Called with the bytes of weights that are written, and all that will be."""
+
+    @property
+    def rule(self) -> str:
+        """The precision as recipes name it: 'w8a8' is int8 with calibrated activations."""
+        return self.precision if self.calibration is None else "w8a8"
 
 
 def skipped(request: ExportRequest, parameters: int) -> str | None:

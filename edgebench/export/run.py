@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
+    "encoder": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava_next": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "language": ("torch", "transformers", "onnx", "onnxscript", "safetensors", "gguf"),
 }
+ONE_ANSWER = ("classifier", "encoder")
+"""Families of one graph, image -> P(forged)."""
 
 
 def export(
@@ -37,6 +40,8 @@ def export(
     output: Path,
     say: Callable[[str], None],
     calibration: Path | None = None,
+    against: Path | None = None,
+    probe: Path | None = None,
     overwrite: bool = False,
     parity: bool | None = None,
     wrote: Callable[[int, int], None] = lambda done, total: None,
@@ -53,7 +58,9 @@ def export(
         dialect: 'portable' for any runtime; 'ort' with ONNX Runtime's fused operators.
         output: the artifact's folder.
         say: called with the name of each step as it begins.
-        calibration: a folder of images, for classifiers in int8.
+        calibration: a folder of images, for models that see in int8.
+        against: evaluation pictures that calibration must not look like.
+        probe: the linear layer on an encoder's features.
         overwrite: replace an artifact that is there.
         parity: whether a language model is compared with its checkpoint; None: where it fits into memory.
         wrote: called with the bytes of weights that are written, and all that will be.
@@ -67,10 +74,14 @@ def export(
     missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
-    if calibration is not None and (recipe.family != "classifier" or precision != "int8"):
-        raise UsageError(
-            "--calibration is for classifiers in int8", hint="language models take weight-only int8, which needs none"
-        )
+    if calibration is not None and (recipe.family == "language" or precision != "int8"):
+        raise UsageError("--calibration is for models that see, in int8", hint="pass --int8, or leave it out")
+    if against is not None and calibration is None:
+        raise UsageError("--against checks the pictures of --calibration, and there are none")
+    if probe is not None and recipe.family != "encoder":
+        raise UsageError(f"--probe is for encoders, and {recipe.name} is of the family {recipe.family}")
+    if precision in {"int4", "bf16"} and recipe.family in ONE_ANSWER:
+        raise UsageError(f"--{precision} is for language models", hint="classifiers and encoders take --int8 or --fp16")
     source = find_weights(recipe, weights)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.unfinished-", dir=output.parent))
@@ -83,6 +94,8 @@ def export(
             folder=partial,
             say=say,
             calibration=calibration,
+            against=against,
+            probe=probe,
             parity=parity,
             wrote=wrote,
         )

@@ -157,6 +157,8 @@ def _header(path: Path) -> dict[str, Tensor]:
         for name, entry in value.items():
             if name == "__metadata__":
                 continue
+            if entry["dtype"] == "I64" and name.endswith("position_ids"):
+                continue  # a counter that older checkpoints store beside their weights
             begin, end = (int(v) for v in entry["data_offsets"])
             tensor = Tensor(path, str(entry["dtype"]), tuple(int(v) for v in entry["shape"]), 8 + length + begin)
             if tensor.kind not in _TYPES:

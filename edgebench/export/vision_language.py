@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgebench.errors import CheckpointError, one_line
+from edgebench.errors import CheckpointError, UsageError, one_line
+from edgebench.export.calibration import read_calibration
 from edgebench.export.checkpoint import copy_tokenizer, identify, preprocess_of, read_json
 from edgebench.export.decoder import Language, embed_graph, facts_of, stored_embedding, trace_decoder
 from edgebench.export.empty import empty_model, retype, source_names
@@ -17,6 +18,7 @@ from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graphs
 from edgebench.export.manifests import manifest_of
 from edgebench.export.precision import parts_of
+from edgebench.export.quantize_static import write_calibrated
 from edgebench.export.request import checked, skipped
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty
@@ -58,7 +60,7 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
     import transformers
 
     config = config_of(request.weights, family)
-    parts = parts_of(request.precision, request.recipe.precisions, request.recipe.name)
+    parts = parts_of(request.rule, request.recipe.precisions, request.recipe.name)
     request.say("reading the checkpoint's headers")
     with Shards(request.weights) as shards:
         tokenizer = copy_tokenizer(request.weights, request.folder)
@@ -75,7 +77,10 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
         sources = source_names(model, shards)
         parameters = sum(shards.tensors[key].count for key in set(sources.values()))
         traced = _traced(request, model, sources, shards, parts, preprocess)
+        vision = traced.pop("vision")[0] if parts.vision == "w8a8" else None
         graphs = write_graphs(traced, shards, request.folder, request.say, request.wrote)
+        if vision is not None:
+            graphs = {"vision": calibrated_vision(request, vision, shards, preprocess), **graphs}
     del model
     parity, note = None, skipped(request, parameters)
     if note is None:
@@ -90,6 +95,22 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
         text=text,
         decoder=decoder,
         note=note or "",
+    )
+
+
+def calibrated_vision(request: ExportRequest, traced: Traced, weights: Weights, preprocess: Preprocess) -> Graph:
+    """The vision graph with int8 activations.
+
+    Raises:
+        CheckpointError: there is nothing to calibrate with.
+        DataError: a calibration picture looks like an evaluation picture.
+    """
+    if request.calibration is None:
+        raise UsageError("w8a8 needs calibration pictures", hint="pass --calibration FOLDER")
+    request.say("reading the calibration pictures")
+    calibration = read_calibration(request.calibration, preprocess, request.against)
+    return write_calibrated(
+        traced, weights, request.folder, "vision", "w8a8", lambda more: None, calibration, request.say
     )
 
 
@@ -113,7 +134,7 @@ def measured(
     del reference
     request.say("comparing with the checkpoint")
     rows = [row for answer in expected for row in parity_rows(request.folder, graphs, decoder, answer)]
-    return checked(rows, request.recipe.bound(request.precision))
+    return checked(rows, request.recipe.bound(request.rule))
 
 
 def config_of(folder: Path, family: Family) -> Any:

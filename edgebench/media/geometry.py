@@ -52,6 +52,9 @@ def placements(image: NDArray[np.uint8], preprocess: Preprocess) -> list[Placeme
         return [Placement(whole, size, size)]
     if kind == "shortest_edge_crop":
         return [_shortest_edge_crop(height, width, preprocess.shortest_edge or preprocess.height, size)]
+    if kind == "centre_crop":
+        corner = (_centre(height, preprocess.height), _centre(width, preprocess.width))
+        return [Placement(whole, (height, width), size, corner)]
     if kind == "pad_square":
         side = max(height, width)
         place = ((side - height) // 2, (side - width) // 2)
@@ -108,6 +111,11 @@ def _shortest_edge_crop(height: int, width: int, shortest: int, size: tuple[int,
     # Python's floor puts the odd pixel above and left where the picture is smaller than the crop, as the reference.
     corner = ((resized[0] - size[0]) // 2, (resized[1] - size[1]) // 2)
     return Placement((0, 0, height, width), resized, size, corner)
+
+
+def _centre(length: int, crop: int) -> int:
+    """As torchvision's CenterCrop: half to even where something is cut, the odd pixel below where something is added."""
+    return round((length - crop) / 2) if length >= crop else -((crop - length) // 2)
 
 
 def _anyres_tiles(height: int, width: int, preprocess: Preprocess) -> list[Placement]:

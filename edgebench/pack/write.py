@@ -14,8 +14,8 @@ import numpy as np
 
 from edgebench.errors import DataError, SampleError
 from edgebench.manifest import sha256_file
+from edgebench.media.duplicates import DISTANCE, Hashed, NearDuplicate, near_duplicates, perceptual_hash
 from edgebench.pack import areas, asking, categories
-from edgebench.pack.duplicates import DISTANCE, Hashed, NearDuplicate, near_duplicates, perceptual_hash
 from edgebench.pack.items import Skipped, read_items
 from edgebench.wording import FORGED
 

@@ -102,6 +102,17 @@ def test_resizing_is_pillow_s(kernel: str, way: None) -> None:
         assert np.array_equal(np.asarray(theirs), ours), (sides, high, wide)
 
 
+@pytest.mark.parametrize("size", [(50, 70), (51, 71), (40, 40), (33, 90), (90, 31), (20, 27), (53, 41)])
+def test_the_centre_is_cut_as_torchvision_cuts_it(size: tuple[int, int], way: None) -> None:
+    """torchvision.transforms.functional.center_crop in numpy: pad first, then cut at round((length - crop) / 2)."""
+    image = np.random.default_rng(size[0]).integers(0, 256, (*size, 3), dtype=np.uint8)
+    (ours,) = geometry(image, Preprocess("centre_crop", 40, 42))
+    added = [max(0, crop - length) for length, crop in zip(size, (40, 42), strict=True)]
+    padded = np.pad(image, [(a // 2, (a + 1) // 2) for a in added] + [(0, 0)])
+    top, left = (round((padded.shape[k] - crop) / 2) for k, crop in enumerate((40, 42)))
+    assert np.array_equal(padded[top : top + 40, left : left + 42], ours)
+
+
 def test_the_order_of_the_passes_is_a_choice(way: None) -> None:
     image = np.random.default_rng(3).integers(0, 256, (600, 90, 3), dtype=np.uint8)
     assert vertical_first((600, 90), (60, 80), "pillow-13")
