@@ -98,7 +98,9 @@ SMOLLM = Part(
 )
 
 
-def build(folder: Path, clip: Path, smollm: Path, *, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def build(
+    folder: Path, clip: Path, smollm: Path, *, seed: int, say: Callable[[str], None], layers: int | None = None
+) -> dict[str, Any]:
     """Write the checkpoint folder.
 
     Args:
@@ -107,6 +109,7 @@ def build(folder: Path, clip: Path, smollm: Path, *, seed: int, say: Callable[[s
         smollm: the GGUF file.
         seed: of the projector.
         say: called with the name of each step as it begins.
+        layers: only the first so many of each part; None: all of them.
 
     Returns:
         What it was made of and how the tower agrees with the published graph.
@@ -122,6 +125,10 @@ def build(folder: Path, clip: Path, smollm: Path, *, seed: int, say: Callable[[s
     say("reading the language model")
     language, tokenizer = language_of(smollm)
     say("putting them together")
+    if layers is not None:
+        for part, config in ((tower.vision_model.encoder, tower.config), (language.model, language.config)):
+            part.layers = part.layers[:layers]
+            config.num_hidden_layers = len(part.layers)
     torch.manual_seed(seed)
     language.config.vocab_size = len(tokenizer)
     config = LlavaConfig(
@@ -149,6 +156,7 @@ def build(folder: Path, clip: Path, smollm: Path, *, seed: int, say: Callable[[s
         "clip_sha256": sha256_file(clip),
         "smollm_sha256": sha256_file(smollm),
         "seed": seed,
+        "layers": layers,
         "cosines": cosines,
         "parameters": sum(p.numel() for p in model.parameters()),
         "vocabulary": len(tokenizer),
