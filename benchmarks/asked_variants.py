@@ -45,6 +45,8 @@ class Asked:
     pixels: str
     """SHA-256 of the float32 pixels that went into the model."""
     peak_bytes: int | None
+    cpu_ns: int
+    """Of all threads of the process, from the bytes to the last token; waiting for a busy core is no part of it."""
     as_generate: bool | None = None
     """transformers: whether its own `generate` gave the same tokens; None where it was not asked."""
 
@@ -111,11 +113,13 @@ def serve_edgebench(pipe: Any, artifact: Path, threads: int, limit: int) -> None
         pipe.send({**engine.facts(), "pixels": in_use(), "bytes": opened.manifest.bytes})
         while True:
             data = pipe.recv()
+            cpu = time.process_time_ns()
             answer = runner.ask(Query("question", (Image("picture", data),), QUESTION))
+            cpu = time.process_time_ns() - cpu
             tokens = [int(logits.argmax()) for logits in listening.logits]
             found = {letter: float(np.exp(value)) for letter, value in (answer.option_logprobs or {}).items()}
             stages = {name: answer.stages_ns[name] for name in STAGES}
-            pipe.send(_asked(stages, tokens, found, listening.prompt, listening.pixels))
+            pipe.send(_asked(stages, tokens, found, listening.prompt, listening.pixels, cpu))
 
 
 def serve_transformers(pipe: Any, artifact: Path, checkpoint: Path, dtype: str, threads: int, limit: int) -> None:
@@ -152,7 +156,7 @@ def serve_transformers(pipe: Any, artifact: Path, checkpoint: Path, dtype: str, 
     with torch.inference_mode():
         while True:
             data = pipe.recv()
-            begin = clock()
+            begin, cpu = clock(), time.process_time_ns()
             picture = PIL.Image.open(io.BytesIO(data)).convert("RGB")
             prompt = processor.apply_chat_template(message(text.prompt_style, QUESTION, 1), add_generation_prompt=True)
             inputs = processor(images=picture, text=prompt, return_tensors="pt")
@@ -174,7 +178,7 @@ def serve_transformers(pipe: Any, artifact: Path, checkpoint: Path, dtype: str, 
                     input_ids=torch.tensor([[tokens[-1]]]), past_key_values=out.past_key_values, use_cache=True
                 )
                 tokens.append(int(model.lm_head(out.last_hidden_state[:, -1:])[0, -1].argmax()))
-            end = clock()
+            end, cpu = clock(), time.process_time_ns() - cpu
             stages = dict(zip(STAGES, (prepared - begin, seen - prepared, filled - seen, end - filled), strict=True))
             shares = torch.softmax(first.double(), -1)
             found = {letter: float(shares[at].sum()) for letter, at in letters.items()}
@@ -182,12 +186,14 @@ def serve_transformers(pipe: Any, artifact: Path, checkpoint: Path, dtype: str, 
             if alike is None:
                 whole = model.generate(**inputs.to(kind), max_new_tokens=limit, do_sample=False)
                 alike = whole[0, ids.shape[1] :].tolist() == tokens
-            pipe.send(replace(_asked(stages, tokens, found, ids[0].numpy(), pixels), as_generate=alike))
+            pipe.send(replace(_asked(stages, tokens, found, ids[0].numpy(), pixels, cpu), as_generate=alike))
 
 
-def _asked(stages: dict[str, int], tokens: list[int], found: dict[str, float], prompt: Any, pixels: Any) -> Asked:
+def _asked(
+    stages: dict[str, int], tokens: list[int], found: dict[str, float], prompt: Any, pixels: Any, cpu: int
+) -> Asked:
     digest = hashlib.sha256(np.ascontiguousarray(pixels, dtype=np.float32).tobytes()).hexdigest()
-    return Asked(stages, tokens, found, [int(i) for i in prompt], digest, peak_memory_bytes()[0])
+    return Asked(stages, tokens, found, [int(i) for i in prompt], digest, peak_memory_bytes()[0], cpu)
 
 
 def _guarded(serve: Any, pipe: Any, *arguments: Any) -> None:

@@ -81,6 +81,7 @@ def summary(variant: Variant, base: Variant | None) -> dict[str, Any]:
         "stages_ms": stages,
         "first_token_ms": round(first / 1e6, 2),
         "total_ms": round(total / 1e6, 2),
+        "cpu_ms": round(statistics.median(a.cpu_ns for a in every) / 1e6, 2),
         "token_ms": round(statistics.median(steps) / 1e6, 2) if steps else None,
         "output_tokens": round(statistics.mean(len(a.tokens) for a in every), 1),
         "peak_mib": max(peaks) >> 20 if peaks else None,
@@ -94,6 +95,13 @@ def summary(variant: Variant, base: Variant | None) -> dict[str, Any]:
     # The ratio of a question is that of its medians over the rounds; the ratio is the median over questions.
     ratios = {"first_token": STAGES[:3], "total": STAGES, **{s: (s,) for s in STAGES}}
     found["faster"] = {name: _ratio(variant.answers, base.answers, stages_of) for name, stages_of in ratios.items()}
+    found["less_cpu"] = round(
+        statistics.median(
+            statistics.median(b.cpu_ns for b in other) / statistics.median(a.cpu_ns for a in mine)
+            for mine, other in zip(variant.answers, base.answers, strict=True)
+        ),
+        3,
+    )
     found["same_tokens"] = sum(a.tokens == b.tokens for a, b in pairs)
     found["same_first_token"] = sum(a.tokens[0] == b.tokens[0] for a, b in pairs)
     found["same_prompt"] = sum(a.prompt == b.prompt for a, b in pairs)
@@ -134,12 +142,12 @@ def load_average() -> float | None:
 
 def table(found: dict[str, dict[str, Any]], questions: int) -> str:
     """The summaries side by side, for people."""
-    rows = [["milliseconds, medians", *STAGES, "first", "total", "a token", "first, faster", "total, faster", "peak MiB",
+    rows = [["milliseconds, medians", *STAGES, "first", "total", "CPU", "a token", "first, faster", "total, faster", "less CPU", "peak MiB",
              "same tokens", "|d P|"]]  # fmt: skip
     for name, f in found.items():
         faster, difference = f.get("faster", {}), f.get("probability_difference")
-        cells = [*(f["stages_ms"][s] for s in STAGES), f["first_token_ms"], f["total_ms"], f["token_ms"]]
-        rows.append([name, *(_cell(c) for c in cells), _cell(faster.get("first_token"), " x"), _cell(faster.get("total"), " x"),
+        cells = [*(f["stages_ms"][s] for s in STAGES), f["first_token_ms"], f["total_ms"], f["cpu_ms"], f["token_ms"]]
+        rows.append([name, *(_cell(c) for c in cells), _cell(faster.get("first_token"), " x"), _cell(faster.get("total"), " x"), _cell(f.get("less_cpu"), " x"),
                      _cell(f["peak_mib"]), f"{f['same_tokens']}/{questions}" if "same_tokens" in f else "–",
                      "–" if difference is None else f"{difference:.1e}"])  # fmt: skip
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
