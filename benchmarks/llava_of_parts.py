@@ -129,12 +129,12 @@ def build(
     say("reading the image tower")
     tower, cosines = checked_tower(clip)
     say("reading the language model")
-    language, tokenizer = language_of(smollm)
+    language, tokenizer = language_of(smollm, layers)
     say("putting them together")
     if layers is not None:
-        for part, config in ((tower.vision_model.encoder, tower.config), (language.model, language.config)):
-            part.layers = part.layers[:layers]
-            config.num_hidden_layers = len(part.layers)
+        encoder = tower.vision_model.encoder
+        encoder.layers = encoder.layers[:layers]
+        tower.config.num_hidden_layers = len(encoder.layers)
     torch.manual_seed(seed)
     language.config.vocab_size = len(tokenizer)
     config = LlavaConfig(
@@ -263,8 +263,8 @@ def dequantized(graph: Any) -> tuple[dict[str, NDArray[np.float32]], Any]:
     return state, plain
 
 
-def language_of(path: Path) -> tuple[Any, Any]:
-    """The language model in float32 and its tokenizer, with the image token added.
+def language_of(path: Path, layers: int | None = None) -> tuple[Any, Any]:
+    """The language model in float32, or its first `layers`, and its tokenizer, with the image token added.
 
     The tensors are copied into a fresh model: one that transformers loads from GGUF itself cannot be saved.
 
@@ -279,6 +279,7 @@ def language_of(path: Path) -> tuple[Any, Any]:
     try:
         with quiet():
             config = LlamaConfig.from_dict(loaded(str(path), return_tensors=False)["config"])
+            config.num_hidden_layers = min(config.num_hidden_layers, layers or config.num_hidden_layers)
             with torch.device("meta"):
                 language: Any = LlamaForCausalLM(config).eval()
             tensors = loaded(str(path), return_tensors=True, model_to_load=language)["tensors"]

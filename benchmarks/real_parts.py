@@ -236,7 +236,9 @@ def main() -> int:
     parser.add_argument("--smollm", type=Path, help="the GGUF file of the language model, its wheel, or a folder")
     parser.add_argument("--seed", type=int, default=0, help="of the projector")
     parser.add_argument("--layers", type=int, help="only the first so many of each part, for a quick look")
-    parser.add_argument("--recipe", default="llava", help="the export's recipe, a name or a YAML file")
+    parser.add_argument(
+        "--recipe", default=str(Path(__file__).with_suffix(".yaml")), help="the export's recipe, a name or a YAML file"
+    )
     parser.add_argument("--export-again", action="store_true", help="replace artifacts that are there")
     parser.add_argument("--variants", nargs="+", choices=[*EDGE, *TORCH], default=DEFAULT)
     parser.add_argument("--questions", type=int, default=8)

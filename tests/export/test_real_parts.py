@@ -22,15 +22,6 @@ pytest.importorskip("transformers")
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 LAYERS = 2
 """Of each part: their real weights, at a cost that a test may have."""
-RECIPE = """name: parts
-summary: real weights, whose logits are large, so that their differences are bounded in relation to them
-family: llava
-source: two published models
-licence: of the parts
-prompt: {style: llava, max_new_tokens: 8}
-parity:
-  fp32: {relative_rms: 1e-4, top1: 1.0}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +62,9 @@ def test_the_checkpoint_exports_and_answers_as_transformers_does(
 ) -> None:
     folder, said = made
     assert said["tied"]
-    recipe = tmp_path / "parts.yaml"
-    recipe.write_text(RECIPE)
-    done = Cli(tmp_path)("export", recipe, "--weights", folder / "checkpoint", "--fp32", "-o", folder / "fp32")
+    done = Cli(tmp_path)(
+        "export", BENCHMARKS / "real_parts.yaml", "--weights", folder / "checkpoint", "--fp32", "-o", folder / "fp32"
+    )
     assert done.code == 0, done.err
     compared = subprocess.run(
         [sys.executable, BENCHMARKS / "real_parts.py", "compare", "--folder", folder, "--variants", "edgebench fp32",
