@@ -9,7 +9,7 @@ from edgebench.config import build, find_yaml, read_yaml
 from edgebench.errors import ConfigError
 from edgebench.manifest import Preprocess
 
-Precision = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8"]
 
 
 LANGUAGE_MODELS = frozenset(["llava", "llava_next", "language"])

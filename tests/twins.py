@@ -180,6 +180,59 @@ def write_llava(folder: Path, *, seed: int = 0, layers: int = 2, image_size: int
     return folder
 
 
+def write_llava_next(folder: Path, *, seed: int = 0) -> Path:
+    """A LLaVA-NeXT checkpoint with random weights: tiles of 28 pixels, grids of two and four of them."""
+    import torch
+    from transformers import LlavaNextConfig, LlavaNextForConditionalGeneration
+
+    write_llava(folder, seed=seed)
+    config = json.loads((folder / "config.json").read_text())
+    grids = [[28, 56], [56, 28], [56, 56], [84, 28]]
+    torch.manual_seed(seed)
+    config = LlavaNextConfig.from_dict({**config, "model_type": "llava_next", "image_grid_pinpoints": grids})
+    model = LlavaNextForConditionalGeneration(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0, 0.5 / parameter.shape[-1] ** 0.5 if "embed" not in name else 0.5)
+        model.lm_head.weight.normal_(0, 0.3)
+        model.model.image_newline.normal_(0, 0.5)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder)
+    processor = json.loads((folder / "preprocessor_config.json").read_text())
+    processor |= {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": grids}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
+def write_language(folder: Path, kind: str = "llama", *, seed: int = 0, tied: bool = False) -> Path:
+    """A language model ('llama', 'qwen2' or 'mistral') with random weights, as transformers writes it."""
+    import torch
+    import transformers
+
+    torch.manual_seed(seed)
+    tok = tokenizer()
+    config = transformers.AutoConfig.for_model(
+        kind, vocab_size=tok.get_vocab_size(), hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=1, eos_token_id=2,
+        pad_token_id=0, tie_word_embeddings=tied, sliding_window=None,
+    )  # fmt: skip
+    model: Any = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim >= 2:
+                parameter.normal_(0, 0.5 / parameter.shape[-1] ** 0.5 if "embed" not in name else 0.3)
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    tok.save(str(folder / "tokenizer.json"))
+    template = "{% for m in messages %}{{ m['role'].upper() + ': ' + m['content'] }}{% endfor %} ASSISTANT:"
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<s>", "eos_token": "</s>", "chat_template": template})
+    )
+    return folder
+
+
 def write_encoder(folder: Path, kind: str, *, seed: int = 0, whole: bool = False) -> Path:
     """A vision encoder ('clip', 'siglip' or 'dinov2') with random weights, as transformers writes it.
 

@@ -14,6 +14,10 @@ from edgebench.errors import EdgebenchError, did_you_mean, exit_codes, one_line
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("edgebench.cli.export:export", "Export a model to ONNX, checked against its source."),
+    "precisions": (
+        "edgebench.cli.precisions:precisions",
+        "Export in every precision and set their parity side by side.",
+    ),
     "import": ("edgebench.cli.importing:import_", "Take what others exported to ONNX, as it is."),
     "run": ("edgebench.cli.run:run", "Run a benchmark: accuracy, latency and memory in one run."),
     "score": ("edgebench.cli.score:score", "Score a run again, without inference."),

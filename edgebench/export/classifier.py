@@ -82,7 +82,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
         opset=OPSET,
     )
     quantization = None
-    if request.precision == "int8":
+    if request.precision in {"int8", "w8a8"}:
         request.say("quantizing the network")
         if calibration is None:
             quantization = weight_only_int8_per_channel(proto)
@@ -100,7 +100,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
         graphs={"classifier": graph},
         preprocess=p,
         source=source_of([file], name=recipe.name, parameters=parameters),
-        parity=checked([row], recipe.bound("w8a8" if calibration else request.precision)),
+        parity=checked([row], recipe.bound(request.precision)),
         labels=("real", "forged"),
     )
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgebench.cache import cache_names
-from edgebench.export.fused import OPSET, fused_decoder, rotary_tables
+from edgebench.export.fused import OPSET, check, fused_decoder, rotary_tables
 from edgebench.export.initializers import Fill, float_type, new_value, traced
+from edgebench.export.smoothing import smoothing
 from edgebench.export.streaming import trace_empty
 from edgebench.manifest import Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from edgebench.export.initializers import Traced
     from edgebench.export.precision import Parts
@@ -107,7 +109,15 @@ def stored_embedding(kind: str, weights: Weights, source: str) -> str:
     return {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}.get(kind, own)
 
 
-def trace_decoder(language: Language, weights: Weights, parts: Parts, dialect: str, from_ids: str | None) -> Traced:
+def trace_decoder(
+    language: Language,
+    weights: Weights,
+    parts: Parts,
+    dialect: str,
+    from_ids: str | None,
+    tokenizer: Path,
+    say: Callable[[str], None],
+) -> Traced:
     """The decoder with its cache; its weights are still to be written.
 
     Args:
@@ -116,19 +126,30 @@ def trace_decoder(language: Language, weights: Weights, parts: Parts, dialect: s
         parts: the kind of each part.
         dialect: 'ort' or 'portable'.
         from_ids: the type of the embedding where the graph takes token ids; None: it takes `inputs_embeds`.
+        tokenizer: its file, for the questions that calibrate 'w8a8'.
+        say: called with the step's name.
 
     Raises:
         CheckpointError: it cannot be traced, or has no fused form.
     """
     if dialect == "ort":
+        check(language.config)
+        rotary = rotary_tables(language.decoder.rotary_emb, language.config.max_position_embeddings)
+        smoothed = None
+        if parts.decoder == "w8a8":
+            from tokenizers import Tokenizer
+
+            encode = Tokenizer.from_file(str(tokenizer)).encode
+            smoothed = smoothing(language.config, weights, language.source, rotary, lambda text: encode(text).ids, say)
         return fused_decoder(
             language.config,
             weights,
             language.source,
             parts.stored("decoder"),
-            rotary_tables(language.decoder.rotary_emb, language.config.max_position_embeddings),
+            rotary,
             dtype=parts.decoder_float,
             from_ids=from_ids,
+            smoothing=smoothed,
         )
     return _portable(language, parts, from_ids is not None)
 

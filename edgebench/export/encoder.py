@@ -348,7 +348,7 @@ def _parity(
     return bounded(
         answer,
         compare(f"features ({feature})", against, inputs, a, b, top1=None),
-        request.recipe.bound("w8a8" if calibration else request.precision),
+        request.recipe.bound(request.precision),
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from edgebench.export.initializers import Stored, Traced
     from edgebench.export.shards import Weights
+    from edgebench.export.smoothing import Smoothing
 
 OPSET = 21
 MODEL_TYPES = frozenset(["llama", "mistral", "qwen2"])
@@ -39,6 +40,7 @@ def fused_decoder(
     *,
     dtype: str,
     from_ids: str | None,
+    smoothing: Smoothing | None = None,
 ) -> Traced:
     """The graph, its weights still to be written.
 
@@ -51,12 +53,13 @@ def fused_decoder(
         dtype: 'float32' or 'float16', what it computes in.
         from_ids: the embedding's type where the graph takes token ids, such as 'bfloat16'; None: it takes
             `inputs_embeds`.
+        smoothing: the factors of channels; with them products behind a norm round their activations too.
 
     Raises:
         CheckpointError: the model has no fused form.
     """
     check(config)
-    return _Decoder(config, weights, name_of, stored, dtype).build(rotary, from_ids)
+    return _Decoder(config, weights, name_of, stored, dtype, smoothing).build(rotary, from_ids)
 
 
 def check(config: Any) -> None:
@@ -102,8 +105,11 @@ class _Decoder:
         name_of: Callable[[str], str],
         stored: Callable[[str], Stored],
         dtype: str,
+        smoothing: Smoothing | None,
     ) -> None:
         import onnx_ir as ir
+
+        self.smoothing = smoothing
 
         self.ir, self.config = ir, config
         self.weights, self.name_of, self.stored = weights, name_of, stored
@@ -151,7 +157,7 @@ class _Decoder:
         }
         normed = self.op(
             "SimplifiedLayerNormalization",
-            [hidden, self.plain("layers.0.input_layernorm.weight")],
+            [hidden, self.norm_weight("layers.0.input_layernorm")],
             "layers.0.input_layernorm",
             axis=-1,
             epsilon=float(c.rms_norm_eps),
@@ -159,7 +165,8 @@ class _Decoder:
         )
         for layer in range(c.num_hidden_layers):
             at = f"layers.{layer}"
-            qkv = self.linear(normed, [f"{at}.self_attn.{n}_proj" for n in "qkv"], f"{at}.self_attn.qkv_proj")
+            modules, norm = [f"{at}.self_attn.{n}_proj" for n in "qkv"], f"{at}.input_layernorm"
+            qkv = self.linear(normed, modules, f"{at}.self_attn.qkv_proj", norm)
             inputs = [qkv, None, None, *past[2 * layer : 2 * layer + 2], seqlens, total, cosine, sine]
             attended, *kept = self.ops(
                 "GroupQueryAttention", inputs, f"{at}.self_attn", 3, domain="com.microsoft", **attributes
@@ -169,9 +176,10 @@ class _Decoder:
                 present.append(value)
             attended = self.linear(attended, [f"{at}.self_attn.o_proj"], f"{at}.self_attn.o_proj")
             normed, hidden = self.skip_norm(hidden, attended, f"{at}.post_attention_layernorm")
-            gate = self.linear(normed, [f"{at}.mlp.gate_proj"], f"{at}.mlp.gate_proj")
+            norm = f"{at}.post_attention_layernorm"
+            gate = self.linear(normed, [f"{at}.mlp.gate_proj"], f"{at}.mlp.gate_proj", norm)
             gate = self.op("QuickGelu", [gate], f"{at}.mlp.silu", domain="com.microsoft", alpha=1.0)
-            up = self.linear(normed, [f"{at}.mlp.up_proj"], f"{at}.mlp.up_proj")
+            up = self.linear(normed, [f"{at}.mlp.up_proj"], f"{at}.mlp.up_proj", norm)
             product = self.op("Mul", [gate, up], f"{at}.mlp.product")
             down = self.linear(product, [f"{at}.mlp.down_proj"], f"{at}.mlp.down_proj")
             last = layer + 1 == c.num_hidden_layers
@@ -192,7 +200,9 @@ class _Decoder:
             opset_imports={"": OPSET, "com.microsoft": 1},
             name="decoder",
         )
-        return traced(ir.Model(graph, ir_version=10, producer_name="edgebench"), self.fills, self.kept, "ort")
+        calibration = None if self.smoothing is None else self.smoothing.calibration
+        model = ir.Model(graph, ir_version=10, producer_name="edgebench")
+        return traced(model, self.fills, self.kept, "ort", calibration)
 
     def ops(
         self, kind: str, inputs: Sequence[Any], name: str, outputs: int, domain: str = "", **attributes: Any
@@ -228,7 +238,7 @@ class _Decoder:
 
     def skip_norm(self, hidden: Any, added: Any, name: str, *, ends: bool = False) -> tuple[Any, Any]:
         """RMSNorm of the sum, and the sum."""
-        inputs = [hidden, added, self.plain(f"{name}.weight")]
+        inputs = [hidden, added, self.norm_weight(name)]
         found = self.ops(
             "SkipSimplifiedLayerNormalization", inputs, name, 1 if ends else 4, domain="com.microsoft",
             epsilon=float(self.config.rms_norm_eps),
@@ -239,15 +249,39 @@ class _Decoder:
             unused.name = ""
         return found[0], found[3]
 
-    def linear(self, x: Any, modules: Sequence[str], name: str) -> Any:
-        """X times one or several weights, one below the other, and their biases."""
+    def factors(self, norm: str) -> NDArray[np.float32] | None:
+        """Of the channels behind a norm; None where they are left as they are."""
+        return None if self.smoothing is None else self.smoothing.columns.get(norm)
+
+    def norm_weight(self, name: str) -> Any:
+        """Of an RMSNorm, its channels divided by their factors."""
+        factors = self.factors(name)
+        if factors is None:
+            return self.plain(f"{name}.weight")
+        value = new_value(f"{name}.weight", self.dtype, factors.shape)
+        self.fills.append(Fill((self.name_of(f"{name}.weight"),), "plain", [value], factors=np.float32(1) / factors))
+        return value
+
+    def dynamic(self, x: Any, sources: tuple[str, ...], n: int, factors: NDArray[np.float32], name: str) -> Any:
+        """A product whose activations are rounded to int8 at each call."""
+        k = len(factors)
+        whole = new_value(f"{name}.weight_q8", self.ir.DataType.INT8, (k, n))
+        scales = new_value(f"{name}.weight_scales", self.dtype, (n,))
+        self.fills.append(Fill(sources, "dynamic-8", [whole, scales], k, factors))
+        return self.op("DynamicQuantizeMatMul", [x, whole, scales], name, domain="com.microsoft")
+
+    def linear(self, x: Any, modules: Sequence[str], name: str, norm: str = "") -> Any:
+        """X times one or several weights, one below the other, and their biases; `norm` is what x comes from."""
         sources = tuple(self.name_of(f"{module}.weight") for module in modules)
         shapes = [self.weights.tensors[source].shape for source in sources]
         n, k = sum(shape[0] for shape in shapes), shapes[0][1]
         stored = self.stored(sources[0])
+        factors = self.factors(norm)
         bits = BITS.get(stored)
         block = None if bits is None else blocks.block_of(k, n, bits)
-        if bits is not None and block is not None:
+        if factors is not None:
+            out = self.dynamic(x, sources, n, factors, name)
+        elif bits is not None and block is not None:
             values, attributes = matmul_nbits(f"{name}.weight", self.dtype, n, k, bits, block)
             self.fills.append(Fill(sources, "ort-8" if bits == 8 else "ort-4", values, block))
             out = self.op("MatMulNBits", [x, *values], name, domain="com.microsoft", **attributes)

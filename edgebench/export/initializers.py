@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from edgebench.export.shards import Weights
 
-Stored = Literal["float", "bf16", "int8", "int4"]
+Stored = Literal["float", "bf16", "int8", "int4", "w8a8"]
 """How the matrices of a part are stored; 'float' is the type that the graph computes in."""
-Form = Literal["plain", "transposed", "ort-8", "ort-4", "portable-8", "portable-4"]
+Form = Literal["plain", "transposed", "ort-8", "ort-4", "portable-8", "portable-4", "dynamic-8"]
 _PAGE, _LINE = 4096, 64
 """Large tensors begin at a page, so that a runtime can map them; others at a cache line."""
 _SPARE_BYTES = 64 << 20
@@ -39,6 +41,9 @@ class Fill:
     values: list[Any]
     """`onnx_ir.Value`: the weights, then scales, then zero points."""
     block: int = 0
+    """Values that share a scale; all K of them for 'dynamic-8'."""
+    factors: NDArray[np.float32] | None = None
+    """Each input channel of a matrix, or each value of a vector, is multiplied by its own."""
     offsets: list[int] = field(default_factory=list)
 
 
@@ -53,7 +58,7 @@ class Traced:
     quantization: Quantization | None
 
 
-def traced(model: Any, fills: list[Fill], kept: list[str], dialect: str) -> Traced:
+def traced(model: Any, fills: list[Fill], kept: list[str], dialect: str, calibration: str | None = None) -> Traced:
     """A graph with a place for each of its weights.
 
     Args:
@@ -61,6 +66,7 @@ def traced(model: Any, fills: list[Fill], kept: list[str], dialect: str) -> Trac
         fills: its weights.
         kept: those that stayed in floating point though a smaller type was asked for, with the reason.
         dialect: 'ort' or 'portable'.
+        calibration: what smoothed activations, where some were.
     """
     end = 0
     for fill in fills:
@@ -69,7 +75,7 @@ def traced(model: Any, fills: list[Fill], kept: list[str], dialect: str) -> Trac
             step = _PAGE if size >= 1 << 20 else _LINE
             fill.offsets.append(-(-end // step) * step)
             end = fill.offsets[-1] + size
-    return Traced(model, fills, end, _scheme(fills, kept, dialect))
+    return Traced(model, fills, end, _scheme(fills, kept, dialect, calibration))
 
 
 def write_graph(
@@ -213,6 +219,8 @@ def _write_fill(fill: Fill, weights: Weights, stream: Any, wrote: Callable[[int]
         step = weights.rows_at_a_time(source)
         for begin in range(0, rows, step):
             part = weights.read(source, begin, min(rows, begin + step))
+            if fill.factors is not None:
+                part = part * (fill.factors if part.ndim == 2 else fill.factors[begin : begin + len(part)])
             for k, array in enumerate(_formed(fill, part)):
                 if not row_major:
                     collected[k].append(array)
@@ -247,26 +255,36 @@ def _formed(fill: Fill, rows: Any) -> list[Any]:
     if fill.form == "ort-4":
         quarter, scales, zeros = blocks.int4_rows(rows, fill.block)
         return [blocks.nibbles(quarter), scales.astype(float_type), blocks.nibbles(zeros)]
-    make = blocks.int8_rows if fill.form == "portable-8" else blocks.symmetric_int4_rows
+    make = blocks.symmetric_int4_rows if fill.form == "portable-4" else blocks.int8_rows
     values, scales = make(rows, fill.block)
     return [values, scales.astype(float_type)]
 
 
-def _scheme(fills: list[Fill], kept: list[str], dialect: str) -> Quantization | None:
+def _scheme(fills: list[Fill], kept: list[str], dialect: str, calibration: str | None) -> Quantization | None:
     import onnx_ir as ir
 
     node = "MatMulNBits, accuracy_level 4" if dialect == "ort" else "DequantizeLinear"
     changed = [f for f in fills if f.block]
     parts = []
+    dynamic = [f for f in changed if f.form == "dynamic-8"]
+    blocked = [f for f in changed if f.form != "dynamic-8"]
     for bits, kind in (("8", "symmetric"), ("4", "asymmetric" if dialect == "ort" else "symmetric")):
-        sizes = sorted({f.block for f in changed if f.form.endswith(bits)}, reverse=True)
+        sizes = sorted({f.block for f in blocked if f.form.endswith(bits)}, reverse=True)
         if sizes:
             parts.append(f"int{bits}, {kind}, blocks of {'/'.join(map(str, sizes))} along K")
-    if parts:
+    if changed:
+        scheme = f"weight-only {' and '.join(parts)} ({node})" if parts else ""
+        if dynamic:
+            count = sum(len(f.sources) for f in dynamic)
+            scheme = (
+                f"{count} products behind a norm: weights int8 per output channel, activations int8 per call, channels "
+                f"smoothed (DynamicQuantizeMatMul); {scheme}"
+            )
         return Quantization(
-            scheme=f"weight-only {' and '.join(parts)} ({node})",
+            scheme=scheme,
             quantized=sum(len(f.sources) for f in changed),
             kept=tuple(kept),
+            calibration=calibration,
         )
     halved = [f for f in fills if f.values[0].dtype == ir.DataType.BFLOAT16 and len(f.values[0].shape) == 2]
     if halved:

@@ -142,7 +142,9 @@ def export_language(request: ExportRequest) -> Manifest:
         language = Language(model.model, model.lm_head, by_id)
         request.say("tracing decoder")
         embedding = stored_embedding(parts.embed, weights, language.source("embed_tokens.weight"))
-        traced = trace_decoder(language, weights, parts, request.dialect, embedding)
+        traced = trace_decoder(
+            language, weights, parts, request.dialect, embedding, request.folder / tokenizer.file, request.say
+        )
         graphs = write_graphs({"decoder": (traced, parts.decoder)}, weights, request.folder, request.say, request.wrote)
     del model, language
     parity, note = None, skipped(request, parameters)
@@ -151,7 +153,7 @@ def export_language(request: ExportRequest) -> Manifest:
         windows = reference_windows(checkpoint.reference(), request.folder / tokenizer.file)
         request.say("comparing with the checkpoint")
         rows = parity_rows(request.folder, graphs["decoder"], decoder, windows)
-        parity = checked(rows, request.recipe.bound(request.rule))
+        parity = checked(rows, request.recipe.bound(request.precision))
     request.say("hashing the checkpoint")
     return manifest_of(
         request,

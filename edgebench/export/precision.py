@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8", "source"]
 """fp32, fp16: stored and computed so. bf16: stored so, computed in float32. int8, int4: weights in blocks, computed in
-float32. w8a8: weights and activations in int8, by calibration. source: the embedding in the checkpoint's own type."""
+float32. w8a8: weights and activations in int8, by calibration; in a decoder of the dialect 'ort' the products behind
+a norm, the others and the dialect 'portable' in blocks. source: the embedding in the checkpoint's own type."""
 PARTS = ("vision", "embed", "decoder", "lm_head")
 RULES: dict[str, dict[str, Kind]] = {
     "fp32": dict.fromkeys(PARTS, "fp32"),
@@ -22,14 +23,14 @@ RULES: dict[str, dict[str, Kind]] = {
     "bf16": {**dict.fromkeys(PARTS, "bf16"), "embed": "source"},
     "int8": {**dict.fromkeys(PARTS, "int8"), "embed": "source"},
     "int4": {"vision": "int8", "embed": "source", "decoder": "int4", "lm_head": "int8"},
-    "w8a8": {"vision": "w8a8", "embed": "source", "decoder": "int8", "lm_head": "int8"},
+    "w8a8": {"vision": "w8a8", "embed": "source", "decoder": "w8a8", "lm_head": "int8"},
 }
 """Precision -> part -> kind. The embedding is looked up, not multiplied: it keeps its type. Vision and lm_head, whose
 errors reach every token, take 8 bits where the decoder's layers take 4."""
 _CAN: dict[str, tuple[Kind, ...]] = {
     "vision": ("fp32", "fp16", "bf16", "int8", "int4", "w8a8"),
     "embed": ("fp32", "fp16", "bf16", "source"),
-    "decoder": ("fp32", "fp16", "bf16", "int8", "int4"),
+    "decoder": ("fp32", "fp16", "bf16", "int8", "int4", "w8a8"),
     "lm_head": ("fp32", "fp16", "bf16", "int8", "int4"),
 }
 
@@ -58,7 +59,8 @@ class Parts:
         if part == "embed":
             return lambda source: "float"
         if part == "vision":
-            return lambda source: _stored(self.vision)
+            # The vision graph is written in floating point first, and its activations measured on that.
+            return lambda source: "float" if self.vision == "w8a8" else _stored(self.vision)
         return lambda source: _stored(self.lm_head if "lm_head" in source or "embed_tokens" in source else self.decoder)
 
 
@@ -81,4 +83,4 @@ def parts_of(precision: str, own: Mapping[str, Mapping[str, str]], where: str) -
 
 
 def _stored(kind: Kind) -> Stored:
-    return kind if kind == "bf16" or kind == "int8" or kind == "int4" else "float"
+    return kind if kind == "bf16" or kind == "int8" or kind == "int4" or kind == "w8a8" else "float"

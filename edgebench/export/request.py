@@ -40,11 +40,6 @@ class ExportRequest:
     wrote: Callable[[int, int], None] = lambda done, total: None
     """Called with the bytes of weights that are written, and all that will be."""
 
-    @property
-    def rule(self) -> str:
-        """The precision as recipes name it: 'w8a8' is int8 with calibrated activations."""
-        return self.precision if self.calibration is None else "w8a8"
-
 
 def skipped(request: ExportRequest, parameters: int) -> str | None:
     """Why parity is not measured; None where it is."""

@@ -74,8 +74,12 @@ def export(
     missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
-    if calibration is not None and (recipe.family == "language" or precision != "int8"):
-        raise UsageError("--calibration is for models that see, in int8", hint="pass --int8, or leave it out")
+    if calibration is not None and (recipe.family == "language" or precision not in {"int8", "w8a8"}):
+        raise UsageError("--calibration is for models that see, in int8", hint="pass --w8a8, or leave it out")
+    if calibration is not None:
+        precision = "w8a8"
+    elif precision == "w8a8" and recipe.family != "language":
+        raise UsageError("--w8a8 needs pictures to calibrate with", hint="pass --calibration FOLDER")
     if against is not None and calibration is None:
         raise UsageError("--against checks the pictures of --calibration, and there are none")
     if probe is not None and recipe.family != "encoder":

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from edgebench.export.initializers import Stored, Traced
 
-BITS = {"int8": 8, "int4": 4}
+BITS = {"int8": 8, "int4": 4, "w8a8": 8}
+"""How a matrix is stored -> bits in blocks; 'w8a8' where activations cannot be rounded."""
 
 
 def trace_empty(

@@ -60,7 +60,7 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
     import transformers
 
     config = config_of(request.weights, family)
-    parts = parts_of(request.rule, request.recipe.precisions, request.recipe.name)
+    parts = parts_of(request.precision, request.recipe.precisions, request.recipe.name)
     request.say("reading the checkpoint's headers")
     with Shards(request.weights) as shards:
         tokenizer = copy_tokenizer(request.weights, request.folder)
@@ -134,7 +134,7 @@ def measured(
     del reference
     request.say("comparing with the checkpoint")
     rows = [row for answer in expected for row in parity_rows(request.folder, graphs, decoder, answer)]
-    return checked(rows, request.recipe.bound(request.rule))
+    return checked(rows, request.recipe.bound(request.precision))
 
 
 def config_of(folder: Path, family: Family) -> Any:
@@ -219,10 +219,12 @@ def _traced(
     dtype = stored_embedding(parts.embed, weights, table[0])
     request.say("tracing decoder")
     language = Language(model.model.language_model, model.lm_head, by_id)
+    tokenizer = request.folder / "tokenizer.json"
+    decoder = trace_decoder(language, weights, parts, request.dialect, None, tokenizer, request.say)
     return {
         "vision": (vision, parts.vision),
         "embed": (embed_graph(tuple(table), len(embedding) + len(table) - 1, embedding.shape[1], dtype), SHORT[dtype]),
-        "decoder": (trace_decoder(language, weights, parts, request.dialect, None), parts.decoder),
+        "decoder": (decoder, parts.decoder),
     }
 
 
