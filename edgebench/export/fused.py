@@ -191,7 +191,8 @@ class _Decoder:
         if self.dtype != ir.DataType.FLOAT:
             logits = self.cast(logits, ir.DataType.FLOAT)
         logits.name, logits.type = "logits", ir.TensorType(ir.DataType.FLOAT)
-        logits.shape = ir.Shape([batch, "logits", c.vocab_size])
+        # genai reads from this 1 that the logits are those of the last position, as they are by default.
+        logits.shape = ir.Shape([batch, 1 if from_ids else "logits", c.vocab_size])
         graph = ir.Graph(
             [first, mask, *past, wanted],
             [logits, *present],

@@ -116,7 +116,8 @@ class _Forward:
     def norm(self, hidden: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         power = np.mean(hidden.astype(np.float64) ** 2, axis=-1, keepdims=True)
         scaled = hidden / np.sqrt(power + self.c.rms_norm_eps) * self.rows(f"{name}.weight")
-        return scaled.astype(np.float32)
+        found: NDArray[np.float32] = scaled.astype(np.float32)
+        return found
 
     def linear(self, x: NDArray[np.float32], module: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """X times the weight's transpose and its bias; and the largest weight of each input channel."""
