@@ -8,7 +8,7 @@ import numpy as np
 
 from edgebench.cache import step_inputs, wanted_logits
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
-from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked
+from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
 from edgebench.errors import EngineError, did_you_mean, one_line
 from edgebench.forged import p_forged
 
@@ -49,6 +49,7 @@ class OrtEngine:
         """
         made = False
         if self.memory == "low":
+            return_large_blocks()
             self._packed, made = prepacked(self.artifact)
         return made
 

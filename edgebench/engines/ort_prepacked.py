@@ -11,6 +11,7 @@ for one graph, one version of ONNX Runtime and one kind of CPU; its `made.json`,
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 FOLDER = ".ort-cache"
 MODEL, WEIGHTS, MADE = "model.onnx", "weights.bin", "made.json"
 FORMAT = 1
+M_MMAP_THRESHOLD, LARGE = -3, 1 << 20
+"""glibc's mallopt, and bytes."""
 NOT_PACKED = ("embed",)
 """Graphs whose weights no kernel packs: a table is read in place as it is."""
 DISK_FACTOR = {True: 4.5, False: 2.5}
@@ -74,6 +77,16 @@ def lean_options(options: Any) -> None:
     """No arena and no pattern: what a call took goes back when it ends."""
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
+
+
+def return_large_blocks() -> None:
+    """Let the C library give every large block back to the system when it is freed (glibc; elsewhere nothing).
+
+    glibc raises its threshold up to 32 MiB by itself and keeps what lies below it: of a 7B's prompt of 640 tokens
+    that was 1.1 GiB, a block of activations for each layer.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
 
 
 def _made_for(graph: Graph) -> dict[str, Any]:
