@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import platform
+import threading
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgebench import __version__
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
 
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "simplejpeg", "tokenizers")
 
@@ -81,12 +89,109 @@ def current_memory_bytes() -> int | None:
     return None
 
 
+@dataclass(frozen=True)
+class Resident:
+    """Resident memory by kind, in bytes; None where the system does not say."""
+
+    anonymous: int | None = None
+    """Cannot be dropped without swap: the heap, stacks, tensors."""
+    file_backed: int | None = None
+    """Pages of mapped files, such as weights read in place: the system may drop them and read them again."""
+
+    def __or__(self, other: Resident) -> Resident:
+        """The larger of each."""
+        return Resident(_larger(self.anonymous, other.anonymous), _larger(self.file_backed, other.file_backed))
+
+
+class MemoryWatch:
+    """Peaks of this process's anonymous and file-backed memory, each for itself: a context manager.
+
+    Linux keeps a peak of their sum only (VmHWM), so a thread looks every `PERIOD_S` (some 12 microseconds a look on an x86-64 server).
+    A peak that comes and goes between two looks is missed.
+    """
+
+    PERIOD_S = 0.05
+
+    def __init__(self) -> None:
+        self._peak = Resident()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, daemon=True, name="edgebench-memory")
+        self._status: int | None = None
+
+    def __enter__(self) -> Self:
+        with contextlib.suppress(OSError):
+            self._status = os.open("/proc/self/status", os.O_RDONLY)
+        if self.now() != Resident():
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._status is not None:
+            os.close(self._status)
+            self._status = None
+
+    @property
+    def method(self) -> str | None:
+        """How it was read; None where it cannot be."""
+        return f"RssAnon and RssFile, every {self.PERIOD_S * 1000:.0f} ms" if self.now() != Resident() else None
+
+    def now(self) -> Resident:
+        """What is resident at this moment."""
+        if self._status is None:
+            return Resident()
+        try:
+            status = os.pread(self._status, 4096, 0)
+        except OSError:
+            return Resident()
+        return Resident(_kibibytes(status, b"RssAnon:"), _kibibytes(status, b"RssFile:"))
+
+    def peak(self) -> Resident:
+        """The largest of each since the start; they need not have been at the same moment."""
+        with self._lock:
+            self._peak |= self.now()
+            return self._peak
+
+    def _keep_looking(self) -> None:
+        while not self._over.wait(self.PERIOD_S):
+            self.peak()
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _kibibytes(status: bytes, name: bytes) -> int | None:
+    """A line such as 'RssAnon:   123 kB' of /proc/*/status, in bytes."""
+    begin = status.find(name)
+    return None if begin < 0 else int(status[begin + len(name) : status.index(b"\n", begin)].split()[0]) * 1024
+
+
 def _cpu_name() -> str | None:
     for line in (_text("/proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in {"model name", "Model"} and value.strip():
             return value.strip()
     return platform.processor() or None
+
+
+def cpu_identity() -> str:
+    """The CPU's name and a hash of its features: what machine code for one CPU depends on."""
+    features = sorted(
+        {
+            word
+            for line in (_text("/proc/cpuinfo") or "").splitlines()
+            if line.partition(":")[0].strip() in {"flags", "Features"}
+            for word in line.partition(":")[2].split()
+        }
+    )
+    digest = hashlib.sha256(" ".join(features).encode()).hexdigest()[:12] if features else "unknown"
+    return f"{platform.machine()}, {_cpu_name() or 'unknown'}, features {digest}"
 
 
 def _memory_bytes() -> int | None:

@@ -71,6 +71,8 @@ class RunPlan:
     """Such as 'noise:3'."""
     max_pixels: int = MAX_PIXELS
     warmup: bool = True
+    memory: Literal["normal", "low"] = "normal"
+    """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -128,6 +130,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
+    if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
+        raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -145,6 +149,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             max_pixels=plan.max_pixels,
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
+        if plan.memory != "normal":
+            options["memory"] = plan.memory
         profile = load_profile(plan.profile)
         desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
@@ -189,6 +195,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
         limit=plan.limit,
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
+        memory=plan.memory,
     )
     return RunHeader(
         format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
@@ -299,7 +306,12 @@ class _Desk:
                 raise
             self._worker = None
             return replace(record, error=f"engine: {death}")
-        record = replace(record, peak_memory_bytes=reply.peak_memory_bytes)
+        record = replace(
+            record,
+            peak_memory_bytes=reply.peak_memory_bytes,
+            peak_anonymous_bytes=reply.peak.anonymous,
+            peak_file_backed_bytes=reply.peak.file_backed,
+        )
         if reply.answer is None:
             self._count_failure(reply.error or "")
             return replace(record, error=reply.error)
@@ -327,7 +339,10 @@ class _Desk:
             load_ns=ready.load_ns,
             warmup_ns=warmup,
             memory_after_load_bytes=ready.memory_bytes,
+            anonymous_after_load_bytes=ready.resident.anonymous,
+            file_backed_after_load_bytes=ready.resident.file_backed,
             memory_method=ready.memory_method,
+            memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
         )
 

@@ -48,6 +48,8 @@ class Settings:
     limit: int | None
     perturbation: str | None = None
     """Such as 'noise:3'; see `edgebench.media.perturb`."""
+    memory: str = "normal"
+    """'low': the engine's low-memory mode, whose answers are the same to the bit."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ class Sitting:
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
     memory_after_load_bytes: int | None = None
+    anonymous_after_load_bytes: int | None = None
+    file_backed_after_load_bytes: int | None = None
+    memory_kinds_method: str | None = None
+    """How anonymous and file-backed memory were told apart; None where they could not be."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ class Record:
     """Tokens that the model gave, its end token included."""
     peak_memory_bytes: int | None = None
     """The engine process's peak up to this answer."""
+    peak_anonymous_bytes: int | None = None
+    """The same of its anonymous memory, which cannot be dropped without swap."""
+    peak_file_backed_bytes: int | None = None
+    """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
     options: dict[str, str] | None = None
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""

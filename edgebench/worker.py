@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgebench.environment import current_memory_bytes, peak_memory_bytes
+from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
 from edgebench.errors import EdgebenchError, EngineError, SampleError, one_line
 from edgebench.media.pixels import in_use
 from edgebench.runner import Answer, HowToAsk, Query, Runner
@@ -47,6 +47,8 @@ class Ready:
     load_ns: int
     memory_bytes: int | None
     memory_method: str
+    resident: Resident
+    kinds_method: str | None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Reply:
     answer: Answer | None
     error: str | None
     peak_memory_bytes: int | None
+    peak: Resident
 
 
 class WorkerDied(EngineError):
@@ -135,17 +138,27 @@ class Worker:
 
 def _serve(connection: Connection, plan: WorkerPlan) -> None:
     """The worker's side: load, then answer until the parent says None or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with MemoryWatch() as watch:
+        _load_and_answer(connection, plan, watch)
+
+
+def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatch) -> None:
     from edgebench.registry import load
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     clock = time.perf_counter_ns
     try:
+        engine = load(plan.engine)(plan.artifact, plan.profile, plan.options)
         begin = clock()
-        opened = load(plan.engine)(plan.artifact, plan.profile, plan.options).__enter__()
+        prepared = getattr(engine, "prepare", lambda: False)()
+        prepare_ns = clock() - begin
+        begin = clock()
+        opened = engine.__enter__()
         load_ns = clock() - begin
         runner = Runner(opened, plan.artifact, plan.how, clock=clock)
-        facts = opened.facts() | {"pixels": in_use()}
-        connection.send(Ready(facts, load_ns, current_memory_bytes(), peak_memory_bytes()[1]))
+        facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
+        method = peak_memory_bytes()[1]
+        connection.send(Ready(facts, load_ns, current_memory_bytes(), method, watch.now(), watch.method))
     except EdgebenchError as error:
         connection.send(error)
         return
@@ -154,20 +167,21 @@ def _serve(connection: Connection, plan: WorkerPlan) -> None:
         return
     try:
         while (query := connection.recv()) is not None:
-            connection.send(_answer(runner, query))
+            answer, reason = _answer(runner, query)
+            connection.send(Reply(answer, reason, peak_memory_bytes()[0], watch.peak()))
     except (EOFError, OSError):
         return
     finally:
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: Runner, query: Query) -> Reply:
+def _answer(runner: Runner, query: Query) -> tuple[Answer | None, str | None]:
+    """The answer, or the reason why there is none."""
     try:
-        answer = runner.ask(query)
+        return runner.ask(query), None
     except SampleError as error:
-        return Reply(None, str(error), peak_memory_bytes()[0])
+        return None, str(error)
     except EdgebenchError as error:
-        return Reply(None, f"engine: {error}", peak_memory_bytes()[0])
+        return None, f"engine: {error}"
     except MemoryError:
-        return Reply(None, "engine: not enough memory for this sample", peak_memory_bytes()[0])
-    return Reply(answer, None, peak_memory_bytes()[0])
+        return None, "engine: not enough memory for this sample"

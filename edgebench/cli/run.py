@@ -62,6 +62,14 @@ from edgebench.cli.output import Bar, json_option, show
 @click.option(
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
+@click.option(
+    "--memory",
+    type=click.Choice(["normal", "low"]),
+    default="normal",
+    show_default=True,
+    help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
+    "are the same. Engine ort, provider cpu.",
+)
 @json_option
 def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.

@@ -20,6 +20,9 @@ class Engine(Protocol):
 
     Every call returns when its result is there: nothing is still under way on a device. An engine is made for one
     artifact; `classify` is for the family classifier, the rest for language models.
+
+    An engine that makes something for the device once and keeps it may have `prepare(self) -> bool` (whether it was
+    made now), called before it is entered; its time is told apart from loading.
     """
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:

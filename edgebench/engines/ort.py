@@ -8,10 +8,12 @@ import numpy as np
 
 from edgebench.cache import step_inputs, wanted_logits
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
+from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
 from edgebench.errors import EngineError, did_you_mean, one_line
 from edgebench.forged import p_forged
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -32,10 +34,28 @@ class OrtEngine:
         self.artifact = artifact
         self.profile = profile
         self.wanted = options.get("provider", DEFAULT_PROVIDER)
+        self.memory = options.get("memory", "normal")
+        if self.memory == "low" and self.wanted.removesuffix("ExecutionProvider").lower() != DEFAULT_PROVIDER:
+            raise EngineError(f"--memory low is for the provider cpu, not {self.wanted!r}", hint="leave --memory out")
+        self._packed: dict[str, Path] | None = None
         self._sessions: dict[str, Any] = {}
         self._cache: InPlaceCache | PassedCache | None = None
 
+    def prepare(self) -> bool:
+        """Low memory: make the copies of the graphs that are not there yet. Whether one was made.
+
+        Raises:
+            EngineError: one cannot be made.
+        """
+        made = False
+        if self.memory == "low":
+            return_large_blocks()
+            self._packed, made = prepacked(self.artifact)
+        return made
+
     def __enter__(self) -> Self:
+        if self._packed is None:
+            self.prepare()
         for name, graph in self.artifact.manifest.graphs.items():
             self._sessions[name] = self._open(name, graph)
         decoder = self.artifact.manifest.decoder
@@ -58,6 +78,7 @@ class OrtEngine:
             "engine": "ort",
             "onnxruntime": onnxruntime.__version__,
             "providers": {name: session.get_providers() for name, session in self._sessions.items()},
+            "memory": self.memory,
             "intra_op_spinning": False,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
@@ -132,7 +153,12 @@ class OrtEngine:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.profile.threads is not None:
             options.intra_op_num_threads = self.profile.threads
-        path = self.artifact.path(graph.model)
+        path = (self._packed or {}).get(name)
+        if path is not None:
+            load_options(options)
+        elif self.memory == "low":
+            lean_options(options)
+        path = path or self.artifact.path(graph.model)
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # ONNX Runtime raises its own untyped exceptions

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from edgebench.records import Record, Run
 
 ERRORS_SHOWN = 5
+PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
+"""Of a record: the engine process's peaks so far."""
 
 
 class _Tally:
@@ -37,12 +39,14 @@ class _Tally:
         self.forged: list[bool] = []
         self.forged_right: list[bool] = []
         self.scores: list[float] = []
-        self.peak: int | None = None
+        self.peaks: dict[str, int] = {}
         self.cut_off = 0
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
-        if record.peak_memory_bytes is not None:
-            self.peak = max(self.peak or 0, record.peak_memory_bytes)
+        for name in PEAKS:
+            value = getattr(record, name)
+            if value is not None:
+                self.peaks[name] = max(self.peaks.get(name, 0), value)
         if record.not_asked is not None:
             self.not_asked += 1
             return
@@ -161,9 +165,14 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "output_tokens_mean": float(np.mean(tally.output_tokens)) if tally.output_tokens else None,
         },
         "memory": {
-            "peak_bytes": tally.peak,
+            "peak_bytes": tally.peaks.get("peak_memory_bytes"),
+            "peak_anonymous_bytes": tally.peaks.get("peak_anonymous_bytes"),
+            "peak_file_backed_bytes": tally.peaks.get("peak_file_backed_bytes"),
             "after_load_bytes": sittings[-1].memory_after_load_bytes if sittings else None,
+            "anonymous_after_load_bytes": sittings[-1].anonymous_after_load_bytes if sittings else None,
+            "file_backed_after_load_bytes": sittings[-1].file_backed_after_load_bytes if sittings else None,
             "method": sittings[-1].memory_method if sittings else None,
+            "kinds_method": sittings[-1].memory_kinds_method if sittings else None,
             "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
         },
         "load_ms": sittings[-1].load_ns / 1e6 if sittings else None,

@@ -157,13 +157,20 @@ def _latency(summary: dict[str, Any]) -> Table:
 
 def _memory(summary: dict[str, Any]) -> Table:
     memory = summary["memory"]
-    rows = (
+    prepack_s = (summary["engine"] or {}).get("prepack_s")
+    rows = [
         ("model on disk", mebibytes(memory["artifact_bytes"])),
         ("engine process after loading", mebibytes(memory["after_load_bytes"])),
         ("engine process, peak", mebibytes(memory["peak_bytes"])),
+        ("engine process, peak anonymous", mebibytes(memory["peak_anonymous_bytes"])),
+        ("engine process, peak file-backed", mebibytes(memory["peak_file_backed_bytes"])),
         ("load time", UNKNOWN if summary["load_ms"] is None else f"{milliseconds(summary['load_ms'])} ms"),
-    )
-    return Table("Memory", ("", ""), rows, f"peak: {memory['method'] or UNKNOWN}")
+    ]
+    if prepack_s is not None:
+        rows.append(("pre-packing the weights, once, before loading", f"{prepack_s:.1f} s"))
+    kinds = memory["kinds_method"] or UNKNOWN
+    note = f"peak: {memory['method'] or UNKNOWN}; anonymous memory cannot be dropped, file-backed can: {kinds}"
+    return Table("Memory", ("", ""), tuple(rows), note)
 
 
 def _conditions(summary: dict[str, Any]) -> Table:
@@ -272,6 +279,8 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
         ("artifact_bytes", "model on disk"),
         ("after_load_bytes", "engine process after loading"),
         ("peak_bytes", "engine process, peak"),
+        ("peak_anonymous_bytes", "engine process, peak anonymous"),
+        ("peak_file_backed_bytes", "engine process, peak file-backed"),
     ):
         rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
     rows.append(row("parity at export", [_parity((r["artifact"] or {}).get("parity")) for r in runs]))
