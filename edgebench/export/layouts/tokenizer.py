@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 IMAGE = "<image>"
 """LLaVA's placeholder (`llava/constants.py`), for which its tokenizers have no token: its code cuts the text there."""
+_BPE, _UNKNOWN, _CONTROL = 2, 2, 3
+"""Of sentencepiece_model.proto: the trainer's kind of model, and kinds of pieces."""
 _HINT = "save the fast tokenizer (tokenizer.json) beside the weights"
 
 
@@ -47,29 +49,43 @@ def write_tokenizer(folder: Path, target: Path) -> tuple[FileFact, int]:
 
 
 def _converted(folder: Path) -> Any:
-    """A SentencePiece BPE model as a fast Llama tokenizer.
+    """A SentencePiece BPE model as a fast tokenizer.
 
-    Pieces between images each begin with a space of their own, as in LLaVA (`tokenizer_image_token` of
-    `llava/mm_utils.py` encodes each by itself) and XTuner: transformers calls that `legacy`.
+    Every piece of text between images begins with a space of its own, as in LLaVA (`tokenizer_image_token` of
+    `llava/mm_utils.py` encodes each by itself) and XTuner. `Prepend` does that as sentencepiece does, `Metaspace`,
+    which transformers takes since its version 5, leaves it out before a space.
     """
+    from tokenizers import Tokenizer, decoders, models, normalizers, processors
+
     path = folder / "tokenizer.model"
     try:
         with quiet():
-            from transformers import LlamaTokenizer, convert_slow_tokenizer
+            from transformers.convert_slow_tokenizer import import_protobuf
             from transformers.tokenization_utils_base import generate_merges
 
-            protobuf: Any = convert_slow_tokenizer.import_protobuf
+            protobuf: Any = import_protobuf
             model: Any = protobuf().ModelProto()
             model.ParseFromString(path.read_bytes())
-            if model.trainer_spec.model_type != 2:
+            if model.trainer_spec.model_type != _BPE:
                 raise CheckpointError("is no BPE model", where=path, hint=_HINT)
-            kind: Any = LlamaTokenizer
             vocabulary = {piece.piece: k for k, piece in enumerate(model.pieces)}
-            fast = kind(vocab=vocabulary, merges=generate_merges(vocabulary), legacy=True).backend_tokenizer
-            added = read_json(folder, "added_tokens.json") or {}
-            fast.add_special_tokens([token for token, _ in sorted(added.items(), key=lambda item: int(item[1]))])
+            unknown = next(piece.piece for piece in model.pieces if piece.type == _UNKNOWN)
+            merges = generate_merges(vocabulary)
+        fast = Tokenizer(models.BPE(vocabulary, merges, fuse_unk=True, byte_fallback=True, unk_token=unknown))
+        fast.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        fast.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        fast.add_special_tokens([piece.piece for piece in model.pieces if piece.type in {_UNKNOWN, _CONTROL}])
+        added = read_json(folder, "added_tokens.json") or {}
+        fast.add_special_tokens([token for token, _ in sorted(added.items(), key=lambda item: int(item[1]))])
+        if (read_json(folder, "tokenizer_config.json") or {}).get("add_bos_token", True):
+            start = next(piece.piece for piece in model.pieces if piece.type == _CONTROL)
+            fast.post_processor = processors.TemplateProcessing(
+                single=f"{start} $A", special_tokens=[(start, vocabulary[start])]
+            )
     except CheckpointError:
         raise
-    except Exception as error:  # protobuf and transformers raise many kinds
+    except Exception as error:  # protobuf and the tokenizers library raise many kinds
         raise CheckpointError(f"cannot be converted: {one_line(error)}", where=path, hint=_HINT) from error
     return fast
