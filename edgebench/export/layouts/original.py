@@ -4,7 +4,7 @@ Sources: names and modules are those of `llava/model/llava_arch.py`, `multimodal
 `multimodal_projector/builder.py` of the LLaVA repository; how they map to transformers' is
 `convert_llava_weights_to_hf.py` of transformers. ShareGPT4V's code is LLaVA's with other names (`share4v/`).
 config.json is LlamaConfig's with `mm_*` beside. The tower is in the folder only where it was saved with the rest
-(`model.vision_tower.vision_tower.*`); else `mm_vision_tower` names it. Lin-Chen/ShareGPT4V-7B names
+(`model.vision_tower.vision_tower.*`), and is taken from there; else `mm_vision_tower` names it. Lin-Chen/ShareGPT4V-7B names
 Lin-Chen/ShareGPT4V-7B_Pretrained_vit-large336-l12, whose later layers were trained: OpenAI's is not the same.
 """
 

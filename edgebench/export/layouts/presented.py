@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _TORCH_FILES = ("pytorch_model*.bin", "adapter_model.bin")
 _KINDS = {"torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16", "torch.float64": "F64"}
+_MORE_THAN_LORA = (
+    "use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "lora_bias", "alpha_pattern", "rank_pattern",
+    "modules_to_save", "layer_replication",
+)  # fmt: skip
+"""Settings of adapter_config.json that do more than add one product of one scale to a matrix."""
 _LORA = re.compile(r"^base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weight$")
 
 
@@ -169,7 +174,7 @@ def open_weights(folder: Path) -> Weights:
     """
     files = weight_files(folder)
     if not files:
-        hint = "download the weights beside the configuration"
+        hint = "download the weights beside the configuration; from a hub, safetensors alone are fetched"
         raise CheckpointError("holds neither *.safetensors nor pytorch_model*.bin", where=folder, hint=hint)
     return Shards(folder) if files[0].suffix == ".safetensors" else TorchFiles(folder, files)
 
@@ -191,7 +196,7 @@ def adapted(places: Mapping[str, Place], folder: Path, what: str) -> dict[str, P
     where = folder / "adapter_config.json"
     if config.get("peft_type", "LORA") != "LORA":
         raise CheckpointError(f"is a {config['peft_type']!r}, which has no form here", where=where)
-    for key in ("use_dora", "fan_in_fan_out", "alpha_pattern", "rank_pattern", "modules_to_save", "lora_bias"):
+    for key in _MORE_THAN_LORA:
         if config.get(key):
             raise CheckpointError(f"{key} has no form here", where=where, hint="merge the adapter with peft first")
     rank, alpha = config.get("r"), config.get("lora_alpha")
