@@ -188,6 +188,7 @@ class Rewritten:
             made.mkdir()
             done = self.cli("export", "./rewritten.yaml", "--weights", *make(made), "-o", target)
             assert done.code == 0, done.err
+            assert not done.err.strip(), "nothing of other libraries"
         return target
 
 

@@ -109,7 +109,10 @@ def reference(config: Any, weights: Presented) -> Any:
     """
     import torch
     from transformers import LlavaForConditionalGeneration
+    from transformers.utils import logging
 
+    log: Any = logging
+    log.set_verbosity_error()
     model = empty_model(LlavaForConditionalGeneration, config, "float32", "eager")
     with weights:
         read: dict[str, Any] = {}
