@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Encoders: the linear layer on the features, weight [1, D] or [2, D] and bias (.safetensors, .npz, .pth).",
 )
+@click.option(
+    "--vision-tower",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="LLaVA in its original or XTuner's layout: the CLIP checkpoint, where the folder has none.",
+)
+@click.option(
+    "--language",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="LLaVA in XTuner's layout: the language model, where the folder has none.",
+)
 @click.option("--fp32", "precision", flag_value="fp32", default=True, help="Weights as they are (the default).")
 @click.option("--fp16", "precision", flag_value="fp16", help="Half precision.")
 @click.option(
@@ -72,6 +84,8 @@ def export(
     model: str,
     weights: str | None,
     probe: Path | None,
+    vision_tower: Path | None,
+    language: Path | None,
     precision: Precision,
     dialect: Literal["ort", "portable"],
     calibration: Path | None,
@@ -105,6 +119,8 @@ def export(
             calibration=calibration,
             against=against,
             probe=probe,
+            vision_tower=vision_tower,
+            language=language,
             overwrite=overwrite,
             parity=parity,
             wrote=lambda done, total: bar.begin(total >> 20, done >> 20),

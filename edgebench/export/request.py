@@ -35,6 +35,10 @@ class ExportRequest:
     """Evaluation pictures that no calibration image may look like; None leaves it unchecked, which is recorded."""
     probe: Path | None = None
     """encoder: the linear layer on the features."""
+    vision_tower: Path | None = None
+    """llava: the folder of the vision tower, where the checkpoint has none."""
+    language: Path | None = None
+    """llava: the folder of the language model, where the checkpoint has none."""
     parity: bool | None = None
     """Whether to compare with the checkpoint; None: where it fits into memory. Classifiers and encoders always are."""
     wrote: Callable[[int, int], None] = lambda done, total: None

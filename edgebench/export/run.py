@@ -42,6 +42,8 @@ def export(
     calibration: Path | None = None,
     against: Path | None = None,
     probe: Path | None = None,
+    vision_tower: Path | None = None,
+    language: Path | None = None,
     overwrite: bool = False,
     parity: bool | None = None,
     wrote: Callable[[int, int], None] = lambda done, total: None,
@@ -61,6 +63,8 @@ def export(
         calibration: a folder of images, for models that see in int8.
         against: evaluation pictures that calibration must not look like.
         probe: the linear layer on an encoder's features.
+        vision_tower: the folder of LLaVA's vision tower, where the checkpoint has none.
+        language: the folder of LLaVA's language model, where the checkpoint has none.
         overwrite: replace an artifact that is there.
         parity: whether a language model is compared with its checkpoint; None: where it fits into memory.
         wrote: called with the bytes of weights that are written, and all that will be.
@@ -84,6 +88,9 @@ def export(
         raise UsageError("--against checks the pictures of --calibration, and there are none")
     if probe is not None and recipe.family != "encoder":
         raise UsageError(f"--probe is for encoders, and {recipe.name} is of the family {recipe.family}")
+    for option, part in (("--vision-tower", vision_tower), ("--language", language)):
+        if part is not None and recipe.family != "llava":
+            raise UsageError(f"{option} is for the family llava, and {recipe.name} is of the family {recipe.family}")
     if precision in {"int4", "bf16"} and recipe.family in ONE_ANSWER:
         raise UsageError(f"--{precision} is for language models", hint="classifiers and encoders take --int8 or --fp16")
     source = find_weights(recipe, weights)
@@ -100,6 +107,8 @@ def export(
             calibration=calibration,
             against=against,
             probe=probe,
+            vision_tower=vision_tower,
+            language=language,
             parity=parity,
             wrote=wrote,
         )

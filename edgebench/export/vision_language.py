@@ -16,6 +16,9 @@ from edgebench.export.decoder import Language, embed_graph, facts_of, stored_emb
 from edgebench.export.empty import empty_model, retype, source_names
 from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graphs
+from edgebench.export.layouts.checkpoint import Checkpoint
+from edgebench.export.layouts.original import is_original, open_original
+from edgebench.export.layouts.xtuner import is_xtuner, open_xtuner
 from edgebench.export.manifests import manifest_of
 from edgebench.export.precision import parts_of
 from edgebench.export.quantize_static import write_calibrated
@@ -59,15 +62,13 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
     """
     import transformers
 
-    config = config_of(request.weights, family)
     parts = parts_of(request.precision, request.recipe.precisions, request.recipe.name)
     request.say("reading the checkpoint's headers")
-    with Shards(request.weights) as shards:
-        tokenizer = copy_tokenizer(request.weights, request.folder)
-        speech = speech_of(request.weights, config.text_config)
-        images = image_tokens(request.weights, config)
-        text = text_of(speech, tokenizer, request.recipe, config.text_config, images)
-        preprocess = request.recipe.preprocess or preprocess_of(request.weights)
+    checkpoint = open_checkpoint(request, family)
+    config, preprocess = checkpoint.config, checkpoint.preprocess
+    with checkpoint.weights as shards:
+        images = image_tokens(checkpoint.companions, config)
+        text = text_of(checkpoint.speech, checkpoint.tokenizer, request.recipe, config.text_config, images)
         decoder = facts_of(config.text_config, cache_dtype=parts.decoder_float, in_place=request.dialect == "ort")
         try:
             with quiet():
@@ -84,13 +85,13 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
     del model
     parity, note = None, skipped(request, parameters)
     if note is None:
-        parity = measured(request, family, graphs, decoder, text, preprocess)
+        parity = measured(request, checkpoint, graphs, decoder, text)
     request.say("hashing the checkpoint")
     return manifest_of(
         request,
         graphs=graphs,
         preprocess=preprocess,
-        source=identify(request.weights, parameters=parameters, name=request.weights.resolve().name),
+        source=checkpoint.source(parameters),
         parity=parity,
         text=text,
         decoder=decoder,
@@ -114,13 +115,37 @@ def calibrated_vision(request: ExportRequest, traced: Traced, weights: Weights, 
     )
 
 
+def open_checkpoint(request: ExportRequest, family: Family) -> Checkpoint:
+    """The checkpoint in transformers' layout, or in one of LLaVA-1.5's others, known by its files.
+
+    Raises:
+        CheckpointError: it is not one, or is damaged.
+        UsageError: a part is given that it has itself.
+    """
+    folder = request.weights
+    if family.model_type == "llava" and folder.is_dir():
+        if is_xtuner(folder):
+            return open_xtuner(request)
+        if is_original(folder):
+            return open_original(request)
+    for option, part in (("--vision-tower", request.vision_tower), ("--language", request.language)):
+        if part is not None:
+            raise UsageError(f"{option} was given, and the checkpoint has its own", where=folder)
+    config, weights = config_of(folder, family), Shards(folder)
+    return Checkpoint(
+        config=config,
+        weights=weights,
+        tokenizer=copy_tokenizer(folder, request.folder),
+        speech=speech_of(folder, config.text_config),
+        companions=folder,
+        preprocess=request.recipe.preprocess or preprocess_of(folder),
+        reference=lambda: load_reference(folder, family.model_class),
+        source=lambda parameters: identify(folder, parameters=parameters, name=folder.resolve().name),
+    )
+
+
 def measured(
-    request: ExportRequest,
-    family: Family,
-    graphs: dict[str, Graph],
-    decoder: Decoder,
-    text: Text,
-    preprocess: Preprocess,
+    request: ExportRequest, checkpoint: Checkpoint, graphs: dict[str, Graph], decoder: Decoder, text: Text
 ) -> Any:
     """Parity with the checkpoint in transformers.
 
@@ -129,7 +154,7 @@ def measured(
     """
     request.say("asking the checkpoint")
     conversation = Conversation(text, request.folder / text.tokenizer.file)
-    reference = Reference(load_reference(request.weights, family.model_class), text, conversation, preprocess)
+    reference = Reference(checkpoint.reference(), text, conversation, checkpoint.preprocess)
     expected = [reference.answer(images) for images in (1, 3)]
     del reference
     request.say("comparing with the checkpoint")
