@@ -70,6 +70,7 @@ class RunPlan:
     perturb: str | None = None
     """Such as 'noise:3'."""
     max_pixels: int = MAX_PIXELS
+    reuse: bool = False
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
@@ -147,6 +148,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             max_new_tokens=header.settings.max_new_tokens,
             perturbation=perturbation,
             max_pixels=plan.max_pixels,
+            reuse=plan.reuse,
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
@@ -195,6 +197,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
         limit=plan.limit,
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
+        reuse=plan.reuse,
         memory=plan.memory,
     )
     return RunHeader(
@@ -323,7 +326,7 @@ class _Desk:
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         if self._worker is None:
             self._worker = stack.enter_context(Worker(self._plan))
-            warmup = self._worker.ask(query).answer if self._run.warmup else None
+            warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
                 self._described = True

@@ -48,6 +48,8 @@ class Settings:
     limit: int | None
     perturbation: str | None = None
     """Such as 'noise:3'; see `edgebench.media.perturb`."""
+    reuse: bool = False
+    """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
 
@@ -143,6 +145,8 @@ class Record:
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     """Tokens that the model gave, its end token included."""
+    reused_tokens: int | None = None
+    """Tokens of the prompt whose cache was there already; None where nothing is reused."""
     peak_memory_bytes: int | None = None
     """The engine process's peak up to this answer."""
     peak_anonymous_bytes: int | None = None

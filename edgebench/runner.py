@@ -13,6 +13,7 @@ Not timed: loading, the warm-up, matching the answer, writing the record, and th
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -46,6 +47,8 @@ class Query:
     id: str
     images: tuple[Image, ...]
     question: Question
+    warmup: bool = False
+    """Nothing of it is reused."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class HowToAsk:
     max_new_tokens: int
     perturbation: Perturbation | None = None
     max_pixels: int = MAX_PIXELS
+    reuse: bool = False
+    """Questions about the pictures of the question before take their features, and the cache of what the two prompts
+    begin with. Off, every question is asked as the first one."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,18 @@ class Answer:
     tiles: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    reused_tokens: int | None = None
+    """Tokens of the prompt whose cache was there already; None where nothing is reused."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the question before leaves behind."""
+
+    pictures_sha256: tuple[str, ...]
+    pictures: list[Placing]
+    features: NDArray[np.float32]
+    ids: NDArray[np.int64]
 
 
 class Runner:
@@ -99,6 +117,7 @@ class Runner:
         self.how = how
         self.clock = clock
         self._perturbing = 0
+        self._seen: _Seen | None = None
         text = None if artifact is None else artifact.manifest.text
         self.conversation = (
             None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
@@ -132,6 +151,8 @@ class Runner:
             answer.stages_ns["preprocess"] -= self._perturbing
             answer.stages_ns["total"] -= self._perturbing
         answer.stages_ns["read"] = read
+        if query.warmup:
+            self._seen = None
         return answer
 
     def _pixels(self, data: list[bytes], identity: str) -> tuple[list[NDArray[np.float32]], list[Placing]]:
@@ -179,20 +200,26 @@ class Runner:
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text
         begin = self.clock()
-        tiles, pictures = self._pixels(data, identity)
+        last, hashes = self._last(data)
+        tiles, pictures = ([], last.pictures) if last is not None else self._pixels(data, identity)
         ids = conversation.ids(question, pictures, style=self.how.prompt_style)
         self._check(ids, pictures, text)
         prepared = self.clock()
-        features = (
-            chosen(self.engine.see(np.concatenate(tiles)), pictures)
-            if tiles
-            else np.zeros((0, self._hidden()), dtype=np.float32)
-        )
+        if last is not None:
+            features = last.features
+        elif tiles:
+            features = chosen(self.engine.see(np.concatenate(tiles)), pictures)
+        else:
+            features = np.zeros((0, self._hidden()), dtype=np.float32)
         seen = self.clock()
-        first = self.engine.prefill(ids, features)
+        keep = self._kept(ids, text, same_pictures=last is not None)
+        self._seen = None
+        first = self.engine.prefill(ids, features, keep=keep or 0)
         filled = self.clock()
         tokens, finish = ([], "logits") if self.how.scoring == "logits" else self._generate(first, len(ids), text)
         end = self.clock()
+        if self.how.reuse and self.how.perturbation is None:
+            self._seen = _Seen(hashes, pictures, features, ids)
         if not np.isfinite(first).all():
             raise SampleError("the model gave logits that are not finite")
         logprobs = self._logprobs(first, question, conversation)
@@ -214,10 +241,30 @@ class Runner:
                 "decode": end - filled,
                 "total": end - begin,
             },
-            tiles=sum(len(t) for t in tiles),
+            tiles=sum(p.tiles for p in pictures),
             prompt_tokens=len(ids),
             output_tokens=len(tokens),
+            reused_tokens=keep,
         )
+
+    def _last(self, data: list[bytes]) -> tuple[_Seen | None, tuple[str, ...]]:
+        """What the question before left behind, if it was about these pictures; and their SHA-256."""
+        if not self.how.reuse:
+            return None, ()
+        hashes = tuple(hashlib.sha256(encoded).hexdigest() for encoded in data)
+        return (self._seen if self._seen is not None and self._seen.pictures_sha256 == hashes else None), hashes
+
+    def _kept(self, ids: NDArray[np.int64], text: Text, *, same_pictures: bool) -> int | None:
+        """With how many tokens this prompt and the one before begin alike; at least one is read anew."""
+        if not self.how.reuse:
+            return None
+        if self._seen is None or not self.engine.keeps_prefix:
+            return 0
+        shorter = min(len(ids) - 1, len(self._seen.ids))
+        alike = ids[:shorter] == self._seen.ids[:shorter]
+        if not same_pictures and text.images is not None:
+            alike &= ids[:shorter] != text.images.id
+        return shorter if alike.all() else int(alike.argmin())
 
     def _generate(self, logits: NDArray[np.float32], prompt: int, text: Text) -> tuple[list[int], str]:
         """Greedy tokens, the end token included, and why they end."""

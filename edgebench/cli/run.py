@@ -63,6 +63,12 @@ from edgebench.cli.output import Bar, json_option, show
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
 @click.option(
+    "--reuse",
+    is_flag=True,
+    help="Questions about the same pictures as the one before take their features, and the cache of what the prompts "
+    "begin with. Latencies are then those of such a sequence, and the report says so.",
+)
+@click.option(
     "--memory",
     type=click.Choice(["normal", "low"]),
     default="normal",

@@ -55,12 +55,18 @@ class Engine(Protocol):
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Image features. float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
 
-    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+    @property
+    def keeps_prefix(self) -> bool:
+        """Whether `prefill` can keep the beginning of the cache."""
+
+    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32], *, keep: int = 0) -> NDArray[np.float32]:
         """Begin a new answer: forget the cache, read the prompt.
 
         Args:
             ids: int64 [tokens], the image tokens in place.
             features: float32 [image tokens, hidden], in order.
+            keep: the cache of so many tokens, with which this prompt and the last one begin, stays as it is. 0 for
+                engines that cannot.
 
         Returns:
             float32 [vocab]: logits of the first token of the answer.

@@ -49,7 +49,12 @@ class NullEngine:
         tokens, hidden = (text.images.per_tile if text and text.images else 0), (decoder.hidden_size if decoder else 0)
         return np.zeros((len(pixels) * tokens, hidden), dtype=np.float32)
 
-    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+    @property
+    def keeps_prefix(self) -> bool:
+        """There is no cache."""
+        return False
+
+    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32], *, keep: int = 0) -> NDArray[np.float32]:
         """Logits whose only peak is the end of the answer."""
         return self._end()
 

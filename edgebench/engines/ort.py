@@ -92,12 +92,17 @@ class OrtEngine:
         features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]
         return features.reshape(-1, features.shape[-1]).astype(np.float32, copy=False)
 
-    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+    @property
+    def keeps_prefix(self) -> bool:
+        """Where the cache is one buffer that stays."""
+        return isinstance(self._cache, InPlaceCache)
+
+    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32], *, keep: int = 0) -> NDArray[np.float32]:
         """float32 [vocab] behind the prompt."""
         if self._cache is None:
             raise EngineError("the artifact is no language model", where=self.artifact.folder)
-        self._cache.begin(len(ids))
-        return self._decode(self._first(ids, features))
+        self._cache.begin(len(ids), keep)
+        return self._decode(self._first(ids, features)[:, self._cache.past :])
 
     def step(self, token: int) -> NDArray[np.float32]:
         """float32 [vocab] behind one more token."""

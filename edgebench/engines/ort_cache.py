@@ -26,8 +26,8 @@ class PassedCache:
         self.past = 0
         self._values: list[Any] = []
 
-    def begin(self, tokens: int) -> None:
-        """Forget everything; `tokens` are about to be read."""
+    def begin(self, tokens: int, keep: int = 0) -> None:
+        """Forget everything, whatever is to be kept; `tokens` are about to be read."""
         import onnxruntime
 
         self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in empty_cache(self.decoder)]
@@ -59,9 +59,9 @@ class InPlaceCache:
         self._buffers: list[Any] = []
         self._binding: Any = None
 
-    def begin(self, tokens: int) -> None:
-        """Forget everything; `tokens` are about to be read."""
-        self.past = 0
+    def begin(self, tokens: int, keep: int = 0) -> None:
+        """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt."""
+        self.past = keep
         if tokens + STEP > self.capacity:
             self._make(tokens + STEP)
 

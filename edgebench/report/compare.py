@@ -12,7 +12,7 @@ from edgebench.report.tables import label
 if TYPE_CHECKING:
     from edgebench.records import Run
 
-MUST_AGREE = ("bench", "scoring", "matcher", "prompt_style", "image_path", "limit", "perturbation")
+MUST_AGREE = ("bench", "scoring", "matcher", "prompt_style", "image_path", "limit", "perturbation", "reuse")
 """Settings that change an answer for a reason other than the model, the precision or the runtime."""
 SHOWN = 12
 

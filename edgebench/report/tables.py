@@ -196,7 +196,8 @@ def _conditions(summary: dict[str, Any]) -> Table:
         (
             "asked by",
             f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}"
-            + (f", perturbed {settings['perturbation']}" if settings["perturbation"] else ""),
+            + (f", perturbed {settings['perturbation']}" if settings["perturbation"] else "")
+            + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
     if artifact is not None:
