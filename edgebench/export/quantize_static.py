@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench.errors import CheckpointError, one_line
+from edgebench.export.evened import even
 from edgebench.export.graphs import save
 from edgebench.export.initializers import write_graph
 from edgebench.manifest import Quantization
@@ -37,14 +38,16 @@ class Rule:
     """Activations without a zero point."""
     outputs: bool
     """Results are quantized too, not only what goes in."""
+    even: bool
+    """Channels are evened first, and products that int8 would harm are left alone: `edgebench.export.evened`."""
     optimize: bool
     """ONNX Runtime folds the graph first, which may rename tensors."""
 
 
-CONVOLUTIONS = Rule(("Conv",), "convolutions", symmetric=False, outputs=True, optimize=True)
+CONVOLUTIONS = Rule(("Conv",), "convolutions", symmetric=False, outputs=True, even=False, optimize=True)
 """Asymmetric: behind a ReLU a symmetric range wastes half of its values, and on small detectors that was seen to
 cost the whole AUROC."""
-PRODUCTS = Rule(("MatMul",), "matrix products", symmetric=True, outputs=False, optimize=False)
+PRODUCTS = Rule(("MatMul",), "matrix products", symmetric=True, outputs=False, even=True, optimize=False)
 """Of transformers: residuals, softmax and normalisation keep floating point, where outliers would set the range."""
 
 
@@ -99,6 +102,13 @@ def static_int8(
                 external_data_location="ready.onnx.data" if external else None,
             )
             expected = _weights(onnx.load_model(ready, load_external_data=False), rule)
+            nodes, left = sorted(expected.values()), {}
+            if rule.even:
+                evened = onnx.load_model(ready)
+                done = even(evened, expected, calibration.batches, feed, Path(place))
+                nodes, left = done.nodes, done.left
+                ready = str(Path(place) / "evened.onnx")
+                onnx.save_model(evened, ready, save_as_external_data=external, location="evened.onnx.data")
             quantize_static(
                 ready,
                 target,
@@ -108,7 +118,7 @@ def static_int8(
                 weight_type=QuantType.QInt8,
                 per_channel=True,
                 op_types_to_quantize=list(rule.operators),
-                nodes_to_quantize=sorted(expected.values()),
+                nodes_to_quantize=nodes,
                 use_external_data_format=external,
                 extra_options={
                     "ActivationSymmetric": rule.symmetric,
@@ -131,7 +141,12 @@ def static_int8(
     return quantized, Quantization(
         scheme=f"static W8A8 of {rule.what}, explicit Q/DQ, weights symmetric per channel, activations {kind} per tensor",
         quantized=changed,
-        kept=tuple(sorted(f"{name}: left by the quantizer" for name in expected if name in still)),
+        kept=tuple(
+            f"{name}: "
+            + (f"int8 would move its result by {100 * left[name]:.0f} %" if name in left else "left by the quantizer")
+            for name in sorted(expected)
+            if name in still
+        ),
         calibration=calibration.name,
     )
 
