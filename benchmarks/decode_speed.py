@@ -4,7 +4,7 @@
 
 ARTIFACT: what `edgebench export smollm2-135m --int8` wrote; it runs in edgebench's own engine and, as it is, in
 onnxruntime-genai where that is installed. FOLDER of --genai: what genai's own builder wrote. --gguf: llama.cpp
-(xllamacpp). --checkpoint: transformers, eager, float32 and bfloat16. Each round runs every runtime once, in an order
+(xllamacpp). --openvino: an artifact of the dialect portable in fp32. --checkpoint: transformers, eager, float32 and bfloat16. Each round runs every runtime once, in an order
 that turns; medians of tokens per second and the ratio to edgebench are printed, and JSON on the last line. The same
 number of threads for all. Run by hand.
 """
@@ -104,6 +104,45 @@ class Torch:
                 self.token = out.logits[0, -1].argmax()
 
 
+class OpenVino:
+    """OpenVINO on an artifact of the dialect 'portable', computing in float32."""
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        import openvino
+
+        from edgebench.manifest import read_artifact
+
+        self.decoder = read_artifact(folder, verify=False).manifest.decoder
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+        compiled = openvino.Core().compile_model(str(folder / "decoder.onnx"), "CPU", settings)
+        self.request = compiled.create_infer_request()
+
+    def _run(self, ids: np.ndarray) -> None:
+        past = self.cache[0].shape[2]
+        feeds = {
+            "input_ids": ids,
+            "attention_mask": np.ones((1, past + ids.shape[1]), np.int64),
+            "position_ids": np.arange(past, past + ids.shape[1])[None],
+            "logits_index": np.array([ids.shape[1] - 1]),
+        }
+        for layer in range(self.decoder.layers):  # type: ignore[union-attr]
+            feeds[f"past_key_values.{layer}.key"], feeds[f"past_key_values.{layer}.value"] = self.cache[2 * layer : 2 * layer + 2]  # fmt: skip
+        out = list(self.request.infer(feeds, share_inputs=True).values())
+        self.cache = [np.array(value) for value in out[1:]]
+        self.token = int(out[0][0, -1].argmax())
+
+    def prefill(self, ids: list[int]) -> None:
+        """Read the prompt."""
+        d = self.decoder
+        self.cache = [np.zeros((1, d.kv_heads, 0, d.head_dim), np.float32)] * (2 * d.layers)  # type: ignore[union-attr]
+        self._run(np.array([ids], dtype=np.int64))
+
+    def decode(self, steps: int) -> None:
+        """Further tokens."""
+        for _ in range(steps):
+            self._run(np.array([[self.token]], dtype=np.int64))
+
+
 class Llama:
     """llama.cpp's server in this process, by its own clock."""
 
@@ -141,6 +180,7 @@ def main() -> None:
     parser.add_argument("--genai", type=Path, nargs="*", default=[])
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--openvino", type=Path)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
@@ -159,6 +199,8 @@ def main() -> None:
         print("onnxruntime-genai is not installed: left out")
     if given.gguf:
         runtimes[f"llama.cpp {given.gguf.stem.rsplit('.', 1)[-1]}"] = Llama(given.gguf, given.threads)
+    if given.openvino:
+        runtimes[f"OpenVINO f32 on {given.openvino.name}"] = OpenVino(given.openvino, given.threads)
     if given.checkpoint:
         for dtype in ("float32", "bfloat16"):
             runtimes[f"transformers eager {dtype}"] = Torch(given.checkpoint, given.threads, dtype)
