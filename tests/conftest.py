@@ -78,6 +78,12 @@ def cli(tmp_path: Path) -> Cli:
     return Cli(tmp_path)
 
 
+def rarely(*values: object) -> object:
+    """A case that is asked only with EDGEBENCH_TESTS=all: its neighbours take the same road."""
+    left_out = os.environ.get("EDGEBENCH_TESTS") != "all"
+    return pytest.param(*values, marks=pytest.mark.skipif(left_out, reason="asked with EDGEBENCH_TESTS=all"))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real detectors and photographs; the test is skipped where it is not at hand."""
