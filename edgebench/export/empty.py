@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgebench.errors import CheckpointError
+from edgebench.errors import CheckpointError, one_line
+from edgebench.export.graphs import quiet
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgebench.export.shards import Weights
 
 
@@ -31,6 +34,19 @@ def empty_model(kind: Any, config: Any, dtype: str, attention: str) -> Any:
                 module._buffers[name] = getattr(fresh, name)
     retype(model, dtype)
     return model.eval()
+
+
+def empty_model_of(where: Path, kind: Any, config: Any, dtype: str) -> Any:
+    """`empty_model` of a checkpoint, eager.
+
+    Raises:
+        CheckpointError: transformers builds no model of its configuration.
+    """
+    try:
+        with quiet():
+            return empty_model(kind, config, dtype, "eager")
+    except Exception as error:  # transformers raises many kinds for a wrong configuration
+        raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=where) from error
 
 
 def retype(module: Any, dtype: str) -> None:

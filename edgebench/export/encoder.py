@@ -16,7 +16,7 @@ from edgebench.errors import CheckpointError, one_line
 from edgebench.export.blocks import SMALL
 from edgebench.export.calibration import read_calibration
 from edgebench.export.checkpoint import identify, preprocess_of, read_json, source_from
-from edgebench.export.empty import empty_model, source_names
+from edgebench.export.empty import empty_model_of, source_names
 from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graph
 from edgebench.export.manifests import manifest_of
@@ -217,11 +217,8 @@ def _traced(
 
     from edgebench.export.probe import ProbedEncoder
 
-    try:
-        with quiet():
-            model = empty_model(kind, config, "float16" if request.precision == "fp16" else "float32", "eager")
-    except Exception as error:  # transformers raises many kinds for a wrong configuration
-        raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=request.weights) from error
+    dtype = "float16" if request.precision == "fp16" else "float32"
+    model = empty_model_of(request.weights, kind, config, dtype)
     sources = source_names(model, shards)
     parameters = sum(shards.tensors[key].count for key in set(sources.values()))
     by_id = {id(p): sources[n] for n, p in model.named_parameters(remove_duplicate=False)}

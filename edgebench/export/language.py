@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.checkpoint import copy_tokenizer, identify, read_json, source_of
 from edgebench.export.decoder import Language, facts_of, stored_embedding, trace_decoder
-from edgebench.export.empty import empty_model, source_names
+from edgebench.export.empty import empty_model_of, source_names
 from edgebench.export.genai import write_genai
 from edgebench.export.gguf_weights import GgufWeights, config_of_gguf, write_tokenizer_of_gguf
 from edgebench.export.graphs import quiet
@@ -131,11 +131,7 @@ def export_language(request: ExportRequest) -> Manifest:
         tokenizer, speech = checkpoint.speech(request.folder, config)
         text = text_of(speech, tokenizer, request.recipe, config, None)
         decoder = facts_of(config, cache_dtype=parts.decoder_float, in_place=request.dialect == "ort")
-        try:
-            with quiet():
-                model = empty_model(getattr(transformers, model_class), config, parts.decoder_float, "eager")
-        except Exception as error:  # transformers raises many kinds for a wrong configuration
-            raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=request.weights) from error
+        model = empty_model_of(request.weights, getattr(transformers, model_class), config, parts.decoder_float)
         sources = source_names(model, weights)
         parameters = sum(weights.tensors[key].count for key in set(sources.values()))
         by_id = {id(p): sources[n] for n, p in model.named_parameters(remove_duplicate=False)}

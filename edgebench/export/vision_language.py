@@ -13,7 +13,7 @@ from edgebench.errors import CheckpointError, UsageError, one_line
 from edgebench.export.calibration import read_calibration
 from edgebench.export.checkpoint import copy_tokenizer, identify, preprocess_of, read_json
 from edgebench.export.decoder import Language, embed_graph, facts_of, stored_embedding, trace_decoder
-from edgebench.export.empty import empty_model, retype, source_names
+from edgebench.export.empty import empty_model_of, retype, source_names
 from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graphs
 from edgebench.export.layouts.checkpoint import Checkpoint
@@ -22,13 +22,12 @@ from edgebench.export.layouts.xtuner import is_xtuner, open_xtuner
 from edgebench.export.manifests import manifest_of
 from edgebench.export.precision import parts_of
 from edgebench.export.quantize_static import write_calibrated
-from edgebench.export.request import checked, skipped
+from edgebench.export.request import skipped
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty
 from edgebench.export.text import speech_of, text_of, token_of
-from edgebench.export.vision_language_parity import Reference, load_reference, parity_rows
+from edgebench.export.vision_language_parity import load_reference, measured
 from edgebench.manifest import ImageTokens
-from edgebench.prompts.conversation import Conversation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from edgebench.export.precision import Parts
     from edgebench.export.request import ExportRequest
     from edgebench.export.shards import Weights
-    from edgebench.manifest import Decoder, Graph, Manifest, Preprocess, Text
+    from edgebench.manifest import Graph, Manifest, Preprocess
 
 VISION_OPSETS = {"ort": 18, "portable": 21}
 
@@ -70,11 +69,8 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
         images = image_tokens(checkpoint.companions, config)
         text = text_of(checkpoint.speech, checkpoint.tokenizer, request.recipe, config.text_config, images)
         decoder = facts_of(config.text_config, cache_dtype=parts.decoder_float, in_place=request.dialect == "ort")
-        try:
-            with quiet():
-                model = empty_model(getattr(transformers, family.model_class), config, parts.decoder_float, "eager")
-        except Exception as error:  # transformers raises many kinds for a wrong configuration
-            raise CheckpointError(f"no model can be built from it: {one_line(error)}", where=request.weights) from error
+        kind = getattr(transformers, family.model_class)
+        model = empty_model_of(request.weights, kind, config, parts.decoder_float)
         sources = source_names(model, shards)
         parameters = sum(shards.tensors[key].count for key in set(sources.values()))
         traced = _traced(request, model, sources, shards, parts, preprocess)
@@ -85,7 +81,8 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
     del model
     parity, note = None, skipped(request, parameters)
     if note is None:
-        parity = measured(request, checkpoint, graphs, decoder, text)
+        bound = request.recipe.bound(request.precision)
+        parity = measured(checkpoint.reference, text, preprocess, request.folder, graphs, decoder, bound, request.say)
     request.say("hashing the checkpoint")
     return manifest_of(
         request,
@@ -142,24 +139,6 @@ def open_checkpoint(request: ExportRequest, family: Family) -> Checkpoint:
         reference=lambda: load_reference(folder, family.model_class),
         source=lambda parameters: identify(folder, parameters=parameters, name=folder.resolve().name),
     )
-
-
-def measured(
-    request: ExportRequest, checkpoint: Checkpoint, graphs: dict[str, Graph], decoder: Decoder, text: Text
-) -> Any:
-    """Parity with the checkpoint in transformers.
-
-    Raises:
-        ParityError: a graph misses the recipe's bound.
-    """
-    request.say("asking the checkpoint")
-    conversation = Conversation(text, request.folder / text.tokenizer.file)
-    reference = Reference(checkpoint.reference(), text, conversation, checkpoint.preprocess)
-    expected = [reference.answer(images) for images in (1, 3)]
-    del reference
-    request.say("comparing with the checkpoint")
-    rows = [row for answer in expected for row in parity_rows(request.folder, graphs, decoder, answer)]
-    return checked(rows, request.recipe.bound(request.precision))
 
 
 def config_of(folder: Path, family: Family) -> Any:

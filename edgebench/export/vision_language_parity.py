@@ -11,16 +11,19 @@ from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.graphs import quiet
 from edgebench.export.parity import compare, fixed_images, session
+from edgebench.export.request import checked
 from edgebench.media.pixels import pixels
+from edgebench.prompts.conversation import Conversation
 from edgebench.prompts.placing import chosen, placing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from edgebench.manifest import Decoder, Graph, ParityRow, Text
-    from edgebench.prompts.conversation import Conversation
+    from edgebench.manifest import Decoder, Graph, Parity, ParityRow, Preprocess, Text
+    from edgebench.recipes import Bound
 
 STEPS = 16
 """Decode steps of the parity check."""
@@ -125,6 +128,40 @@ class Reference:
             "tokens": tokens,
             "image_token_id": tokens_of_images.id,
         }
+
+
+def measured(
+    load: Callable[[], Any],
+    text: Text,
+    preprocess: Preprocess,
+    folder: Path,
+    graphs: dict[str, Graph],
+    decoder: Decoder,
+    bound: Bound,
+    say: Callable[[str], None],
+) -> Parity:
+    """Parity of three graphs with their checkpoint.
+
+    Args:
+        load: the checkpoint in transformers, eager, float32; it is held no longer than it is asked.
+        text: the text side.
+        preprocess: the model's own.
+        folder: of the artifact, with the tokenizer in it.
+        graphs: 'vision', 'embed' and 'decoder'.
+        decoder: the cache's shape.
+        bound: what has to be kept.
+        say: called with the step's name.
+
+    Raises:
+        ParityError: a graph misses the bound.
+    """
+    say("asking the checkpoint")
+    conversation = Conversation(text, folder / text.tokenizer.file)
+    reference = Reference(load(), text, conversation, preprocess)
+    expected = [reference.answer(images) for images in (1, 3)]
+    del reference
+    say("comparing with the checkpoint")
+    return checked([row for answer in expected for row in parity_rows(folder, graphs, decoder, answer)], bound)
 
 
 def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expected: dict[str, Any]) -> list[ParityRow]:

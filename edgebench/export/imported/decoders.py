@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from edgebench.cache import cache_names
 from edgebench.errors import ArtifactError, CheckpointError
 from edgebench.export.checkpoint import chat_template, read_json
-from edgebench.export.imported.reading import fits
+from edgebench.export.imported.reading import fits, source_of_graphs
 from edgebench.export.imported.request import NOT_MEASURED
+from edgebench.export.manifests import stamped
 from edgebench.export.request import checked
 from edgebench.export.text import special_token, token_ids
 from edgebench.manifest import Text, file_fact
@@ -19,8 +20,9 @@ from edgebench.recipes import Bound, Prompt
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edgebench.export.imported.reading import ReadGraph
     from edgebench.export.imported.request import ImportRequest
-    from edgebench.manifest import Decoder, Graph, Parity, Source
+    from edgebench.manifest import Decoder, Graph, Manifest, Parity, Source
 
 INPUTS = {"input_ids", "inputs_embeds", "attention_mask", "position_ids", "num_logits_to_keep"}
 """What decoders of these layouts take beside their cache, and is fed (`edgebench.cache`)."""
@@ -102,6 +104,30 @@ def text_of(folder: Path, prompt: Prompt, *, eos: Any, vocab_size: int, context_
     except ArtifactError as error:
         raise CheckpointError(error.what, where=error.where) from error
     return text
+
+
+def manifest_of(request: ImportRequest, found: ReadGraph, text: Text, decoder: Decoder, *, dialect: str) -> Manifest:
+    """The manifest of a decoder from token ids, its parity measured where a checkpoint is given.
+
+    Raises:
+        CheckpointError: the graph has another cache; the checkpoint is damaged, or of another architecture.
+        ParityError: the graph misses the recipe's bound.
+    """
+    decoder = check_cache(request.folder, found.graph, decoder)
+    parity, source, note = parity_of(request, found.graph, decoder)
+    return stamped(
+        name=request.name,
+        family="language",
+        dialect=dialect,
+        precision=found.graph.precision,
+        graphs={"decoder": found.graph},
+        preprocess=None,
+        source=source or source_of_graphs([found.graph], request.folder.resolve().name),
+        parity=parity,
+        text=text,
+        decoder=decoder,
+        note=note,
+    )
 
 
 def parity_of(request: ImportRequest, graph: Graph, decoder: Decoder) -> tuple[Parity | None, Source | None, str]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from edgebench.config import build
 from edgebench.errors import CheckpointError
 from edgebench.export.checkpoint import read_json
-from edgebench.export.imported.decoders import check_cache, parity_of, prompt_of, text_of
-from edgebench.export.imported.reading import read, source_of_graphs
-from edgebench.export.manifests import stamped
+from edgebench.export.imported.decoders import manifest_of, prompt_of, text_of
+from edgebench.export.imported.reading import read
 from edgebench.manifest import Decoder
 
 if TYPE_CHECKING:
@@ -90,21 +89,7 @@ def take(request: ImportRequest) -> Manifest:
         vocab_size=_number(model, "vocab_size", where),
         context_length=_number(model, "context_length", where),
     )
-    shape = check_cache(folder, found.graph, shape)
-    parity, source, note = parity_of(request, found.graph, shape)
-    return stamped(
-        name=request.name,
-        family="language",
-        dialect="ort",
-        precision=found.graph.precision,
-        graphs={"decoder": found.graph},
-        preprocess=None,
-        source=source or source_of_graphs([found.graph], folder.resolve().name),
-        parity=parity,
-        text=text,
-        decoder=shape,
-        note=note,
-    )
+    return manifest_of(request, found, text, shape, dialect="ort")
 
 
 def _number(model: dict[str, Any], key: str, where: Path) -> int:

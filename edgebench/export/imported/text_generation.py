@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export.checkpoint import read_json
 from edgebench.export.graphs import quiet
-from edgebench.export.imported.decoders import check_cache, parity_of, prompt_of, text_of
-from edgebench.export.imported.reading import find, read, source_of_graphs
-from edgebench.export.manifests import stamped
+from edgebench.export.imported.decoders import manifest_of, prompt_of, text_of
+from edgebench.export.imported.reading import find, read
 from edgebench.manifest import Decoder
 
 if TYPE_CHECKING:
@@ -59,21 +58,7 @@ def take(request: ImportRequest) -> Manifest:
         )
     except AttributeError as error:
         raise CheckpointError(f"states too little: {one_line(error)}", where=folder / "config.json") from error
-    decoder = check_cache(folder, found.graph, decoder)
-    parity, source, note = parity_of(request, found.graph, decoder)
-    return stamped(
-        name=request.name,
-        family="language",
-        dialect="ort" if found.fused else "portable",
-        precision=found.graph.precision,
-        graphs={"decoder": found.graph},
-        preprocess=None,
-        source=source or source_of_graphs([found.graph], folder.resolve().name),
-        parity=parity,
-        text=text,
-        decoder=decoder,
-        note=note,
-    )
+    return manifest_of(request, found, text, decoder, dialect="ort" if found.fused else "portable")
 
 
 def config_of(folder: Path) -> Any:

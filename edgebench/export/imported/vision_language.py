@@ -7,6 +7,7 @@ itself or in `onnx/`, beside the checkpoint's own config.json, tokenizer.json an
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgebench.errors import CheckpointError
@@ -17,12 +18,10 @@ from edgebench.export.imported.reading import find, read, source_of_graphs
 from edgebench.export.imported.request import NOT_MEASURED
 from edgebench.export.llava import LLAVA
 from edgebench.export.manifests import stamped
-from edgebench.export.request import checked
 from edgebench.export.text import speech_of, text_of
 from edgebench.export.vision_language import config_of, image_tokens
-from edgebench.export.vision_language_parity import Reference, load_reference, parity_rows
+from edgebench.export.vision_language_parity import load_reference, measured
 from edgebench.manifest import file_fact
-from edgebench.prompts.conversation import Conversation
 from edgebench.recipes import load_recipe
 
 if TYPE_CHECKING:
@@ -70,14 +69,10 @@ def take(request: ImportRequest) -> Manifest:
     parity, note = None, NOT_MEASURED
     source = source_of_graphs(graphs.values(), folder.resolve().name)
     if request.weights is not None:
-        request.say("asking the checkpoint")
-        conversation = Conversation(text, folder / "tokenizer.json")
-        reference = Reference(load_reference(request.weights, LLAVA.model_class), text, conversation, preprocess)
-        expected = [reference.answer(images) for images in (1, 3)]
-        del reference
-        request.say("comparing with the checkpoint")
-        rows = [row for answer in expected for row in parity_rows(folder, graphs, decoder, answer)]
-        parity, note = checked(rows, recipe.bound(graphs["decoder"].precision)), "imported"
+        load = partial(load_reference, request.weights, LLAVA.model_class)
+        bound = recipe.bound(graphs["decoder"].precision)
+        parity = measured(load, text, preprocess, folder, graphs, decoder, bound, request.say)
+        note = "imported"
         source = identify(request.weights, parameters=None, name=request.weights.resolve().name)
     return stamped(
         name=recipe.name,
