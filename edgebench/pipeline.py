@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+import re
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
 from edgebench.answers import judge
+from edgebench.artifacts import is_remote
 from edgebench.benches import BENCHES
+from edgebench.calls import call
+from edgebench.endpoint import endpoint_of
 from edgebench.engines import ENGINES
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
-from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
-from edgebench.recipes import load_recipe
 from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
-from edgebench.runner import HowToAsk, Query
+from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgebench.benches.base import Bench, Sample
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
@@ -74,49 +78,8 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
-
-
-def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
-    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
-
-    Args:
-        name: a folder, a recipe's name, or None.
-        engine: 'null' needs none.
-        say: called with one line when something was chosen for the user.
-
-    Raises:
-        ArtifactError: the folder is no finished artifact.
-        UsageError: nothing fits; the advice says what to export.
-    """
-    if name is not None and (Path(name).exists() or "/" in name):
-        return read_artifact(Path(name))
-    if name is None and engine == "null":
-        return None
-    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    for _, folder in sorted(exports, reverse=True):
-        artifact = read_artifact(folder, verify=False)
-        if name is None or artifact.manifest.name == name:
-            say(f"taking the newest export here: {folder}")
-            return read_artifact(folder)
-    if name is not None:
-        recipe = load_recipe(name)
-        raise UsageError(
-            f"{recipe.name!r} has no export here",
-            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
-        )
-    return _embedded(say)
-
-
-def _embedded(say: Any) -> Artifact:
-    """The embedded demo model, exported once into the user's cache."""
-    from edgebench.export.run import export
-    from edgebench.places import cache_folder
-
-    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
-    say(f"no export here; taking the embedded demo model: {folder}")
-    if is_artifact(folder):
-        return read_artifact(folder)
-    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
+    endpoint: dict[str, str] = field(default_factory=dict)
+    """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -133,6 +96,14 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    remote = is_remote(plan.engine)
+    if plan.endpoint and not remote:
+        raise UsageError(
+            f"the engine {plan.engine!r} has its model here",
+            hint="leave --base-url and its like out, or pass --engine api",
+        )
+    if remote and (plan.reuse or plan.provider):
+        raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -153,14 +124,14 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
+        options |= plan.endpoint
         profile = load_profile(plan.profile)
         desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
+        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
-            for sample in bench.samples():
-                if sample.id in done:
-                    continue
-                record = desk.record(sample, bench.suits(kind, sample), stack)
+            records = desk.called(asked) if remote else (desk.record(*sample, stack) for sample in asked)
+            for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
     return folder
@@ -199,6 +170,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
     )
     return RunHeader(
         format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
@@ -228,6 +200,8 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
         return folder, store, done, sittings + 1
     if folder is None:
         name = "no-model" if header.artifact is None else f"{header.artifact.name}-{header.artifact.precision}"
+        if header.settings.endpoint is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", header.settings.endpoint.model)[-60:].strip(".-") or "model"
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = Path("runs") / f"{name}-{plan.engine}-{plan.bench}-{stamp}"
     return folder, Store.create(folder, header), set(), 1
@@ -287,19 +261,9 @@ class _Desk:
         Raises:
             EngineError: the engine cannot be started, or fails again and again.
         """
-        record = Record(
-            id=sample.id,
-            sitting=self._sitting,
-            target=sample.target,
-            category=sample.category,
-            options=dict(sample.question.options) or None,
-            forged_option=sample.question.forged_option,
-            facts=sample.facts | self._facts,
-        )
-        if sample.problem is not None:
-            return replace(record, error=sample.problem)
-        if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+        record = self._blank(sample, suits)
+        if record.error is not None or record.not_asked is not None:
+            return record
         query = Query(sample.id, sample.images, sample.question)
         try:
             reply = self._ask(query, stack)
@@ -315,13 +279,72 @@ class _Desk:
             peak_anonymous_bytes=reply.peak.anonymous,
             peak_file_backed_bytes=reply.peak.file_backed,
         )
-        if reply.answer is None:
-            self._count_failure(reply.error or "")
-            return replace(record, error=reply.error)
+        return self._filled(record, reply.answer, reply.error)
+
+    def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
+        """The records of samples that a model elsewhere is asked, in the order of their answers.
+
+        Raises:
+            EngineError: it is not there, or fails again and again.
+        """
+        settled: list[Record] = []
+        waiting: dict[str, Record] = {}
+
+        def queries() -> Iterator[Query]:
+            for sample, suits in asked:
+                record = self._blank(sample, suits)
+                if record.error is not None or record.not_asked is not None:
+                    settled.append(record)
+                    continue
+                waiting[sample.id] = record
+                yield Query(sample.id, sample.images, sample.question)
+
+        for found in call(self._plan, queries(), self._describe_call):
+            yield from settled
+            settled.clear()
+            yield self._filled(waiting.pop(found.query.id), found.answer, found.error)
+        yield from settled
+
+    def _blank(self, sample: Sample, suits: bool) -> Record:
+        """What is known of a sample before it is asked; whether it is asked at all."""
+        record = Record(
+            id=sample.id,
+            sitting=self._sitting,
+            target=sample.target,
+            category=sample.category,
+            options=dict(sample.question.options) or None,
+            forged_option=sample.question.forged_option,
+            facts=sample.facts | self._facts,
+        )
+        if sample.problem is not None:
+            return replace(record, error=sample.problem)
+        if not suits:
+            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+        return record
+
+    def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
+        """With what came back for it."""
+        if answer is None:
+            self._count_failure(error or "")
+            return replace(record, error=error)
         self._failures = 0
-        record = replace(record, **vars(reply.answer))
-        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=answer, method=method)
+        record = replace(record, **vars(answer))
+        letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
+        return replace(record, answer=letter, method=method)
+
+    def _describe_call(self, facts: dict[str, Any]) -> None:
+        """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
+        self._store.append(
+            Sitting(
+                sitting=self._sitting,
+                started=_now(),
+                host=describe_host(),
+                engine=facts,
+                load_ns=None,
+                memory_method="unknown: the model is elsewhere",
+                profile=self._plan.profile.name,
+            )
+        )
 
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         if self._worker is None:

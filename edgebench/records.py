@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgebench.config import build
+from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
 
@@ -52,6 +53,8 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    endpoint: Endpoint | None = None
+    """Where the model is, of an engine whose model is elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,10 @@ class Sitting:
     host: Host
     engine: dict[str, Any]
     """The engine's own facts: versions, providers, threads."""
-    load_ns: int
-    """Loading the artifact into the engine, without the warm-up."""
     memory_method: str
     profile: str
+    load_ns: int | None = None
+    """Loading the artifact into the engine, without the warm-up; None of a model that is elsewhere."""
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
     memory_after_load_bytes: int | None = None
@@ -137,16 +140,20 @@ class Record:
     option_logprobs: dict[str, float] | None = None
     """Natural logarithm of the probability of each option's letter as the first token."""
     finish: str | None = None
-    """'stop' or 'length': why the text ended."""
+    """'stop' or 'length': why the text ended; of a model behind an API also 'refused', or the service's own word."""
     stages_ns: dict[str, int] = field(default_factory=dict)
     """read, preprocess, vision, prefill, decode, total. Total runs from the bytes to the last token; it leaves
-    out read."""
+    out read. Of a model behind an API: read, preprocess, retries, ttft, decode, and total, which is the request's."""
     tiles: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     """Tokens that the model gave, its end token included."""
     reused_tokens: int | None = None
     """Tokens of the prompt whose cache was there already; None where nothing is reused."""
+    model: str | None = None
+    """Which model a service says that it was."""
+    attempts: int | None = None
+    """Requests that the answer took, of a model behind an API."""
     peak_memory_bytes: int | None = None
     """The engine process's peak up to this answer."""
     peak_anonymous_bytes: int | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgebench.cli.endpoint import endpoint_options, taken_from
 from edgebench.cli.output import Bar, json_option, show
 
 
@@ -76,6 +77,7 @@ from edgebench.cli.output import Bar, json_option, show
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@endpoint_options
 @json_option
 def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
@@ -84,6 +86,7 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
     Every answer is on the disk before the next question is asked: a run that is killed loses nothing.
     """
     from edgebench import pipeline
+    from edgebench.artifacts import find_artifact
     from edgebench.benches import BENCHES
     from edgebench.engines import ENGINES
     from edgebench.metrics.summary import summarize
@@ -94,9 +97,9 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
 
     lookup(ENGINES, engine, what="engine")
     lookup(BENCHES, options["bench"], what="bench")
-    chosen = pipeline.find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, **options)
-    with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
+    chosen = find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, endpoint=taken_from(options), **options)
+    with Bar(f"asking {chosen.manifest.name if chosen else plan.endpoint.get('model', engine)}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))
     tables = run_tables(summary)

@@ -1,0 +1,64 @@
+"""Which artifact a run is of, and whether its engine takes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgebench import __version__
+from edgebench.engines import ENGINES
+from edgebench.errors import UsageError
+from edgebench.manifest import MANIFEST, is_artifact, read_artifact
+from edgebench.recipes import load_recipe
+from edgebench.registry import load, lookup
+
+if TYPE_CHECKING:
+    from edgebench.manifest import Artifact
+
+
+def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
+    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
+
+    Args:
+        name: a folder, a recipe's name, or None.
+        engine: 'null' needs none, and one whose model is elsewhere takes none.
+        say: called with one line when something was chosen for the user.
+
+    Raises:
+        ArtifactError: the folder is no finished artifact.
+        UsageError: nothing fits; the advice says what to export.
+    """
+    if name is not None and (Path(name).exists() or "/" in name):
+        return read_artifact(Path(name))
+    if name is None and (engine == "null" or is_remote(engine)):
+        return None
+    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
+    for _, folder in sorted(exports, reverse=True):
+        artifact = read_artifact(folder, verify=False)
+        if name is None or artifact.manifest.name == name:
+            say(f"taking the newest export here: {folder}")
+            return read_artifact(folder)
+    if name is not None:
+        recipe = load_recipe(name)
+        raise UsageError(
+            f"{recipe.name!r} has no export here",
+            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
+        )
+    return _embedded(say)
+
+
+def is_remote(engine: str) -> bool:
+    """Whether an engine's model is elsewhere."""
+    return bool(getattr(load(lookup(ENGINES, engine, what="engine")[0]), "remote", False))
+
+
+def _embedded(say: Any) -> Artifact:
+    """The embedded demo model, exported once into the user's cache."""
+    from edgebench.export.run import export
+    from edgebench.places import cache_folder
+
+    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
+    say(f"no export here; taking the embedded demo model: {folder}")
+    if is_artifact(folder):
+        return read_artifact(folder)
+    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
