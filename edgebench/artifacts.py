@@ -52,6 +52,21 @@ def is_remote(engine: str) -> bool:
     return bool(getattr(load(lookup(ENGINES, engine, what="engine")[0]), "remote", False))
 
 
+def check_place(engine: str, endpoint: dict[str, str]) -> bool:
+    """Whether an engine's model is elsewhere; an endpoint is given for such a one alone.
+
+    Raises:
+        UsageError: it is given for another.
+    """
+    remote = is_remote(engine)
+    if endpoint and not remote:
+        raise UsageError(
+            f"the engine {engine!r} has its model here, so an endpoint says nothing to it",
+            hint="pass --engine api, or leave --base-url and its like out",
+        )
+    return remote
+
+
 def _embedded(say: Any) -> Artifact:
     """The embedded demo model, exported once into the user's cache."""
     from edgebench.export.run import export

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
 from edgebench.answers import judge
-from edgebench.artifacts import is_remote
+from edgebench.artifacts import check_place, is_remote
 from edgebench.benches import BENCHES
 from edgebench.calls import call
 from edgebench.endpoint import endpoint_of
@@ -96,12 +96,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
-    remote = is_remote(plan.engine)
-    if plan.endpoint and not remote:
-        raise UsageError(
-            f"the engine {plan.engine!r} has its model here",
-            hint="leave --base-url and its like out, or pass --engine api",
-        )
+    remote = check_place(plan.engine, plan.endpoint)
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)

@@ -26,8 +26,13 @@ def write_vision(path: Path) -> Path:
     writer.add_bool("clip.use_gelu", False)
     writer.add_string("clip.projector_type", "mlp")
     sizes = {
-        **{"image_size": SIDE, "patch_size": PATCH, "embedding_length": HIDDEN, "feed_forward_length": FEED_FORWARD},
-        **{"projection_dim": TEXT, "block_count": 1, "attention.head_count": 2},
+        "image_size": SIDE,
+        "patch_size": PATCH,
+        "embedding_length": HIDDEN,
+        "feed_forward_length": FEED_FORWARD,
+        "projection_dim": TEXT,
+        "block_count": 1,
+        "attention.head_count": 2,
     }
     for key, value in sizes.items():
         writer.add_uint32(f"clip.vision.{key}", value)

@@ -86,7 +86,7 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
     Every answer is on the disk before the next question is asked: a run that is killed loses nothing.
     """
     from edgebench import pipeline
-    from edgebench.artifacts import find_artifact
+    from edgebench.artifacts import check_place, find_artifact
     from edgebench.benches import BENCHES
     from edgebench.engines import ENGINES
     from edgebench.metrics.summary import summarize
@@ -97,9 +97,11 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
 
     lookup(ENGINES, engine, what="engine")
     lookup(BENCHES, options["bench"], what="bench")
+    endpoint = taken_from(options)
+    check_place(engine, endpoint)
     chosen = find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, endpoint=taken_from(options), **options)
-    with Bar(f"asking {chosen.manifest.name if chosen else plan.endpoint.get('model', engine)}") as bar:
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, endpoint=endpoint, **options)
+    with Bar(f"asking {chosen.manifest.name if chosen else endpoint.get('model', engine)}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))
     tables = run_tables(summary)

@@ -104,10 +104,10 @@ class _Reply:
         Raises:
             Passing: it has not ended.
         """
-        if self.finish is None and not self.refusal:
+        text, refusal = "".join(self.text), "".join(self.refusal)
+        if self.finish is None and not refusal:
             raise Passing("the answer broke off")
         details = _mapping(self.usage.get("completion_tokens_details"))
-        text, refusal = "".join(self.text), "".join(self.refusal)
         return Said(
             text=text or refusal,
             finish="refused" if refusal else self.finish,

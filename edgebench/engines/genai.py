@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.errors import EngineError, one_line
+from edgebench.errors import EngineError, MissingExtraError, one_line
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,8 +62,13 @@ class GenaiEngine:
         self._prompt = 0
 
     def __enter__(self) -> Self:
-        import onnxruntime_genai
-
+        try:
+            import onnxruntime_genai
+        except ImportError as error:
+            raise MissingExtraError(
+                f"the engine 'genai' needs the package onnxruntime-genai: {one_line(error)}",
+                hint="pip install 'edgebench[genai]'",
+            ) from error
         onnxruntime_genai.disable_telemetry_events()
         _check(self.artifact)
         # As the engine `ort`: no threads that spin, and as many as the profile says.
