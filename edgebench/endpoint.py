@@ -48,7 +48,7 @@ class Asking:
     at_once: int = 1
     """Requests under way at the same time."""
     timeout_s: float = 120.0
-    """Of one request, from its beginning to its last byte."""
+    """A request that has not ended then is given up: at its next byte, or when as long again nothing came."""
     retries: int = 8
     """How often a request is sent again after 429, 5xx, a timeout or a damaged answer."""
     prices: tuple[float, float] | None = None

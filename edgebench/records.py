@@ -140,7 +140,7 @@ class Record:
     option_logprobs: dict[str, float] | None = None
     """Natural logarithm of the probability of each option's letter as the first token."""
     finish: str | None = None
-    """'stop' or 'length': why the text ended; of a model behind an API also 'refused', or the service's own word."""
+    """'stop' or 'length': why the text ended; of a model behind an API also 'refused' and 'other'."""
     stages_ns: dict[str, int] = field(default_factory=dict)
     """read, preprocess, vision, prefill, decode, total. Total runs from the bytes to the last token; it leaves
     out read. Of a model behind an API: read, preprocess, retries, ttft, decode, and total, which is the request's."""

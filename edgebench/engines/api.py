@@ -17,7 +17,7 @@ from edgebench import __version__
 from edgebench.endpoint import endpoint_of, is_loopback
 from edgebench.engines.api_wire import Passing, Rejected, Secret, cleaned, request
 from edgebench.engines.base import Said, Unavailable
-from edgebench.errors import EngineError, MissingExtraError, SampleError, UsageError
+from edgebench.errors import EngineError, MissingExtraError, UsageError
 from edgebench.media.encode import encode
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class ApiEngine:
         """One request, and again without what the endpoint does not take.
 
         Raises:
-            SampleError: it is not taken.
+            EngineError: it is not taken.
             Passing, Unavailable: as for `request`.
         """
         with self._lock:
@@ -155,7 +155,7 @@ class ApiEngine:
                         if str(rejected).startswith("the server says 413")
                         else None
                     )
-                    raise SampleError(self._secret.clean(str(rejected)), hint=hint) from None
+                    raise EngineError(self._secret.clean(str(rejected)), hint=hint) from None
                 parameters = fewer
             except Unavailable as error:
                 raise Unavailable(self._secret.clean(error.what), hint=error.hint) from None

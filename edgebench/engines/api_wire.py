@@ -151,7 +151,7 @@ class _Reply:
             self.first = _likeliest(choice.get("logprobs"))
         finish = choice.get("finish_reason")
         if isinstance(finish, str) and finish:
-            self.finish = FINISHES.get(finish.lower(), finish[:40])
+            self.finish = FINISHES.get(finish.lower(), "other")
         return bool(text or refusal or thought)
 
 
@@ -181,11 +181,13 @@ def request(
     try:
         with client.stream("POST", url, json=body, headers=headers) as response:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            chunks = _bounded(response.iter_bytes(), end)
+            if response.status_code == 200 and kind == "text/event-stream":
+                return _streamed(chunks, secret, note)
+            text = secret.clean(b"".join(chunks).decode(errors="replace"))
             if response.status_code != 200:
-                raise _failure(response, b"".join(_bounded(response.iter_bytes(), end)))
-            if kind == "text/event-stream":
-                return _streamed(_bounded(response.iter_bytes(), end), note)
-            return _whole(b"".join(_bounded(response.iter_bytes(), end)), kind)
+                raise _failure(response, text)
+            return _whole(text, kind)
     except _Refused as refusal:
         return Said(text=str(refusal), finish="refused")
     except httpx2.TimeoutException as error:
@@ -212,12 +214,12 @@ def _bounded(chunks: Iterator[bytes], end: float) -> Iterator[bytes]:
         yield chunk
 
 
-def _whole(data: bytes, kind: str) -> Said:
+def _whole(text: str, kind: str) -> Said:
     try:
-        value = json.loads(data)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        what = "a web page" if kind == "text/html" or data.lstrip()[:1] == b"<" else "no JSON"
-        raise Passing(f"the answer is {what if data else 'empty'}") from error
+        what = "a web page" if kind == "text/html" or text.lstrip().startswith("<") else "no JSON"
+        raise Passing(f"the answer is {what if text else 'empty'}") from error
     reply = _Reply()
     reply.take(value, "message")
     if reply.finish is None:
@@ -226,14 +228,14 @@ def _whole(data: bytes, kind: str) -> Said:
     return reply.said()
 
 
-def _streamed(chunks: Iterator[bytes], note: Callable[[str], None]) -> Said:
+def _streamed(chunks: Iterator[bytes], secret: Secret, note: Callable[[str], None]) -> Said:
     """Server-sent events, each with a piece; the end is '[DONE]', or the connection's."""
     reply, begun = _Reply(), False
     for data in _events(chunks):
         if data == b"[DONE]":
             break
         try:
-            value = json.loads(data)
+            value = json.loads(secret.clean(data.decode(errors="replace")))
         except (ValueError, RecursionError) as error:
             raise Passing("an event of the answer is no JSON") from error
         if reply.take(value, "delta") and not begun:
@@ -259,7 +261,7 @@ def _events(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\n".join(data)
 
 
-def _failure(response: Any, data: bytes) -> Exception:
+def _failure(response: Any, text: str) -> Exception:
     """What a state other than 200 means."""
     state, host = response.status_code, response.url.host
     if 300 <= state < 400:
@@ -269,7 +271,7 @@ def _failure(response: Any, data: bytes) -> Exception:
             hint="pass the address that answers as --base-url",
         )
     try:
-        value = json.loads(data)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if isinstance(value, list) and value:  # Gemini's errors come in a list
@@ -277,8 +279,8 @@ def _failure(response: Any, data: bytes) -> Exception:
     wait = _wait_s(response.headers)
     if isinstance(value, dict):
         return _error_of(value, state, wait)
-    page = data.decode(errors="replace").lstrip()
-    return _by_state(state, "a web page" if page.startswith("<") else " ".join(page.split())[:SHOWN], "", wait)
+    words = " ".join(text.split())
+    return _by_state(state, "a web page" if words.startswith("<") else words[:SHOWN], "", wait)
 
 
 def _error_of(value: dict[str, Any], state: int, wait: float = 0.0) -> Exception:
@@ -296,8 +298,8 @@ def _error_of(value: dict[str, Any], state: int, wait: float = 0.0) -> Exception
 
 def _by_state(state: int, message: str, parameter: str, wait: float) -> Exception:
     said = f"{state}: {message}" if message else str(state)
-    if state == 401:
-        return Unavailable("the key is not accepted (401)", hint="check the variable that --key-env names")
+    if state == 401 or "api key" in message.lower():  # Gemini says it with a 400
+        return Unavailable(f"the key is not accepted ({state})", hint="check the variable that --key-env names")
     if state in HOPELESS:
         return Unavailable(f"the server says {said}", hint="check --base-url, --model and the key's rights")
     if state in AGAIN or state >= 500:

@@ -90,7 +90,7 @@ class Said:
 
     text: str
     finish: str | None = None
-    """'stop', 'length', 'refused' (by the service, without or in place of an answer), or the service's own word."""
+    """'stop', 'length', 'refused' (by the service, without or in place of an answer) or 'other'."""
     first: tuple[tuple[str, float], ...] | None = None
     """The likeliest first tokens: text and natural logarithm of the probability."""
     prompt_tokens: int | None = None
@@ -145,9 +145,8 @@ class Chat(Protocol):
                 of its reply is there.
 
         Raises:
-            SampleError: these messages cannot be asked.
             Unavailable: nothing can be asked any more.
-            EngineError: no answer came.
+            EngineError: no answer came to these messages.
         """
 
 

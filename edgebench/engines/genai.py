@@ -71,8 +71,10 @@ class GenaiEngine:
             ) from error
         onnxruntime_genai.disable_telemetry_events()
         _check(self.artifact)
-        # As the engine `ort`: no threads that spin, and as many as the profile says.
-        session: dict[str, Any] = {"session.intra_op.allow_spinning": "0"}
+        # Threads as in the engine `ort`.
+        session: dict[str, Any] = (
+            {"session.force_spinning_stop": "1"} if self.profile.spinning else {"session.intra_op.allow_spinning": "0"}
+        )
         if self.profile.threads is not None:
             session["intra_op_num_threads"] = self.profile.threads
         try:
@@ -99,7 +101,7 @@ class GenaiEngine:
             "onnxruntime-genai": onnxruntime_genai.__version__,
             "onnxruntime": onnxruntime.__version__,
             "device": self._model.device_type,
-            "intra_op_spinning": False,
+            "intra_op_spinning": self.profile.spinning,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
 

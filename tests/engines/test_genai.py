@@ -16,7 +16,7 @@ from edgebench.errors import EngineError
 from edgebench.manifest import Artifact, read_artifact
 from edgebench.profiles import load_profile
 from tests import twins
-from tests.conftest import Cli, Exports, rarely
+from tests.conftest import Cli, rarely
 
 pytest.importorskip("onnxruntime_genai")
 pytest.importorskip("transformers")
@@ -47,18 +47,11 @@ def test_the_same_logits_as_ort(cli: Cli, checkpoint: Path, precision: str, monk
         assert all(np.isfinite(row).all() and row.dtype == np.float32 for row in logits)
     assert np.array_equal(*found)
     assert len(set(found[0].argmax(1).tolist())) > 1
-    refuses_what_it_does_not_vouch_for(artifact)
+    refuses_what_it_does_not_take(artifact)
 
 
-def test_models_that_see_are_refused_in_one_line(cli: Cli, exports: Exports, tsv: Path) -> None:
-    done = cli("run", exports("fp32"), "--engine", "genai", "--data", tsv)
-    assert done.code == 7
-    assert "takes language models of text alone, this is a vision-language model" in done.err
-    assert len(done.err.strip().splitlines()) == 1
-
-
-def refuses_what_it_does_not_vouch_for(artifact: Artifact) -> None:
-    """Another dialect, another graph, a library."""
+def refuses_what_it_does_not_take(artifact: Artifact) -> None:
+    """Another dialect, models that see, another graph than the manifest's, a library."""
     path = artifact.folder / genai.CONFIG
     config = json.loads(path.read_text())
     decoder = config["model"]["decoder"]
@@ -71,6 +64,9 @@ def refuses_what_it_does_not_vouch_for(artifact: Artifact) -> None:
         with pytest.raises(EngineError, match=says), GenaiEngine(artifact, load_profile("cpu"), {}):
             pass
         decoder["session_options"] = {}
+    sees = replace(artifact.manifest, graphs=artifact.manifest.graphs | {"vision": artifact.manifest.graphs["decoder"]})
+    with pytest.raises(EngineError, match="takes language models of text alone, this is a vision-language model"):
+        GenaiEngine(replace(artifact, manifest=sees), load_profile("cpu"), {})
     portable = replace(artifact, manifest=replace(artifact.manifest, dialect="portable"))
     with pytest.raises(EngineError, match="dialect 'ort'"):
         GenaiEngine(portable, load_profile("cpu"), {})
