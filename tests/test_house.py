@@ -35,7 +35,7 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["engines", "export", "pack"],
-    ["runner"],
+    ["runner", "apart"],
     ["worker", "report"],
     ["pipeline"],
     ["cli"],
