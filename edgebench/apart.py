@@ -55,6 +55,11 @@ class Apart:
         theirs.close()
         their_words.close()
 
+    @property
+    def pid(self) -> int | None:
+        """The process's."""
+        return self._process.pid
+
     def send(self, value: Any) -> None:
         """Send it something.
 
@@ -109,7 +114,7 @@ class Apart:
         else:
             cause = f"ended with exit code {code}"
         said = self._words.text()
-        death = Died(f"{self._name} {cause} {when}" + (f"; its last words: {said}" if said else ""))
+        death = Died(f"{self._name} {cause} {when}".rstrip(" ,") + (f"; its last words: {said}" if said else ""))
         death.overdue = overdue_s is not None
         return death
 

@@ -335,7 +335,7 @@ class _Desk:
         return replace(record, answer=answer, method=method)
 
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
-        if self._worker is None or self._end is not None:
+        if self._worker is None:
             self._worker = self._start(stack)
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
@@ -383,7 +383,7 @@ class _Desk:
     def _count_failure(self, error: str) -> None:
         self._failures = self._failures + 1 if error.startswith("engine: ") else 0
         if self._failures >= FAILURES_IN_A_ROW:
-            self._end = EngineError(
+            raise EngineError(
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
                 hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )
