@@ -137,7 +137,7 @@ def test_restarts_are_bounded_and_what_was_answered_is_kept(brittle: Brittle) ->
     [
         ("abort", "std::bad_function_call", 3),
         ("hang", "gave nothing for 3 s", 1),
-        ("raise_", "OwnError: 1 is not 2", 1),
+        rarely("raise_", "OwnError: 1 is not 2", 0),
     ],
 )
 def test_an_engine_that_does_not_load(brittle: Brittle, way: str, says: str, started: int) -> None:
