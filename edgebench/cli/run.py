@@ -27,7 +27,13 @@ LONGEST_S = 1e6
 @click.option("--retry-failed", is_flag=True, help="Continue a run, and ask its failed samples again.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first N samples.")
 @click.option("--provider", help="ort: the execution provider, such as cpu, cuda or tensorrt.")
-@click.option("--profile", default="cpu", show_default=True, help="The device profile: a name or a YAML file.")
+@click.option(
+    "--profile",
+    default="cpu",
+    show_default=True,
+    envvar="EDGEBENCH_PROFILE",
+    help="The device profile: a name or a YAML file. cpu-busy is for a machine that does other work too.",
+)
 @click.option(
     "--scoring",
     type=click.Choice(["generate", "logits"]),
