@@ -31,7 +31,7 @@ def kill() -> None:
 
 
 def hang() -> None:
-    os.write(1, b"waiting for the device")
+    os.write(1, f"waiting for the device {os.environ.get('BRITTLE_API_KEY')}".encode())
     time.sleep(600)
 
 
