@@ -10,7 +10,7 @@ from edgebench.engines import ENGINES
 from edgebench.errors import UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.recipes import load_recipe
-from edgebench.registry import load, lookup
+from edgebench.registry import load
 
 if TYPE_CHECKING:
     from edgebench.manifest import Artifact
@@ -48,8 +48,10 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
 
 
 def is_remote(engine: str) -> bool:
-    """Whether an engine's model is elsewhere."""
-    return bool(getattr(load(lookup(ENGINES, engine, what="engine")[0]), "remote", False))
+    """Whether an engine's model is elsewhere. Those of other packages run in a process of their own all the same, and
+    nothing of theirs is imported here.
+    """
+    return engine in ENGINES and bool(getattr(load(ENGINES[engine][0]), "remote", False))
 
 
 def check_place(engine: str, endpoint: dict[str, str]) -> bool:
