@@ -13,7 +13,7 @@ from edgebench.answers import judge
 from edgebench.benches import BENCHES
 from edgebench.engines import ENGINES
 from edgebench.environment import describe_host
-from edgebench.errors import EngineError, RunError, UsageError
+from edgebench.errors import EngineError, RunError, UsageError, did_you_mean
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
@@ -74,6 +74,10 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    engine_options: tuple[str, ...] = ()
+    """'name=value' each: what the engine's own `OPTIONS` lists."""
+    weights: str | None = None
+    """The checkpoint, for engines that run it and not the artifact's graphs."""
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -133,6 +137,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    own = own_options(plan)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -153,6 +158,9 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
+        if plan.weights is not None:
+            options["weights"] = plan.weights
+        options |= own
         profile = load_profile(plan.profile)
         desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
@@ -164,6 +172,24 @@ def run(plan: RunPlan, progress: Progress) -> Path:
                 store.append(record)
                 progress.advance(record.error is not None)
     return folder
+
+
+def own_options(plan: RunPlan) -> dict[str, str]:
+    """The engine's own settings of a plan, by name.
+
+    Raises:
+        UsageError: the engine has no such setting, or takes no checkpoint.
+    """
+    engine = load(lookup(ENGINES, plan.engine, what="engine")[0])
+    known, found = getattr(engine, "OPTIONS", {}), {}
+    for text in plan.engine_options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"the engine {plan.engine!r} has no option {text!r}", hint=did_you_mean(name, known))
+        found[name] = value
+    if plan.weights is not None and not getattr(engine, "TAKES_WEIGHTS", False):
+        raise UsageError(f"the engine {plan.engine!r} runs the artifact's own weights", hint="leave --weights out")
+    return found
 
 
 def _header(plan: RunPlan, bench: Bench) -> RunHeader:
@@ -199,6 +225,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        options=own_options(plan),
     )
     return RunHeader(
         format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()

@@ -52,6 +52,8 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Settings of the engine's own, by `--option`."""
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,16 @@ def models(as_json: bool) -> None:
 @click.command()
 @json_option
 def engines(as_json: bool) -> None:
-    """List the engines."""
+    """List the engines, and what `--option` sets of each."""
     from edgebench.engines import ENGINES
+    from edgebench.registry import load
     from edgebench.report.tables import Table
 
     rows = tuple((name, summary) for name, (_, summary) in ENGINES.items())
-    show([Table("Engines", ("name", "summary"), rows)], {"engines": dict(rows)}, as_json=as_json)
+    settings = {name: getattr(load(target), "OPTIONS", {}) for name, (target, _) in ENGINES.items()}
+    listed = tuple((name, *item) for name, found in settings.items() for item in found.items())
+    tables = [Table("Engines", ("name", "summary"), rows), Table("Their options", ("engine", "name", "value"), listed)]
+    show(tables, {"engines": dict(rows), "options": settings}, as_json=as_json)
 
 
 @click.command()

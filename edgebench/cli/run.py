@@ -76,6 +76,14 @@ from edgebench.cli.output import Bar, json_option, show
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option("--weights", help="Engine torch: the checkpoint, where it is not the recipe's own.")
+@click.option(
+    "--option",
+    "engine_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the engine's own, such as hint=throughput; `edgebench engines` lists them.",
+)
 @json_option
 def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.

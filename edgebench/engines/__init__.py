@@ -3,6 +3,10 @@
 ENGINES: dict[str, tuple[str, str]] = {
     "ort": ("edgebench.engines.ort:OrtEngine", "ONNX Runtime: CPU by default, any of its providers by --provider"),
     "trt": ("edgebench.engines.ort:TensorRtEngine", "TensorRT, through ONNX Runtime's provider (extra `gpu`)"),
+    "openvino": (
+        "edgebench.engines.ov:OpenVinoEngine",
+        "OpenVINO, dialect portable: CPU by default, gpu or npu by --provider (extra `openvino`)",
+    ),
     "null": ("edgebench.engines.null:NullEngine", "does nothing and answers 'A'; measures the harness itself"),
 }
 """Name -> (class, summary)."""
