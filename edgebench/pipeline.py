@@ -22,7 +22,7 @@ from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
 from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import CHECKPOINT, FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk, Query
 from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
@@ -212,6 +212,10 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
             passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
             parity=None if manifest.parity is None else asdict(manifest.parity),
         )
+        if getattr(load(lookup(ENGINES, plan.engine, what="engine")[0]), "TAKES_WEIGHTS", False):
+            # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
+            own = own_options(plan).get("dtype", "fp32")
+            fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None)
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FORMAT = "edgebench-run/1"
 HEADER = "run.json"
 RECORDS = "records.jsonl"
+CHECKPOINT = "checkpoint"
+"""In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
 NO_ANSWER = "Z"
 """The letter that the published benchmarks give to an answer without an option."""
 
@@ -64,7 +66,8 @@ class ArtifactFact:
     family: str
     dialect: str
     precision: str
-    bytes: int
+    bytes: int | None
+    """On the disk; None where the checkpoint itself was run."""
     manifest_sha256: str
     source_sha256: str
     passport: str | None

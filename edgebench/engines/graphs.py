@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from edgebench.cache import step_inputs, wanted_logits
-from edgebench.errors import EdgebenchError, EngineError, one_line
+from edgebench.errors import EdgebenchError, EngineError, MissingExtraError, one_line
 from edgebench.forged import p_forged
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class GraphEngine:
 
     NAME: ClassVar[str]
     """In the table of engines."""
-    keeps_prefix = False
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile) -> None:
         if artifact is None:
@@ -43,6 +43,22 @@ class GraphEngine:
         self.artifact = artifact
         self.profile = profile
         self._cache: Cache | None = None
+
+    def need(self, package: str, extra: str) -> None:
+        """Refuse to load where a package is not installed.
+
+        Raises:
+            MissingExtraError: it is not.
+        """
+        if find_spec(package) is None:
+            raise MissingExtraError(
+                f"the engine {self.NAME!r} needs {package}", hint=f"pip install 'edgebench[{extra}]'"
+            )
+
+    @property
+    def keeps_prefix(self) -> bool:
+        """Whether `prefill` can keep the beginning of the cache."""
+        return True
 
     def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """P(forged). float32 [N, 3, H, W] -> float32 [N]."""

@@ -57,6 +57,7 @@ class OpenVinoEngine(GraphEngine):
         self._requests: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
+        self.need("openvino", "openvino")
         import openvino
 
         core = openvino.Core()
@@ -99,8 +100,6 @@ class OpenVinoEngine(GraphEngine):
             },
             "cache": None if self._cache is None else f"stateful, {self._settings('decoder')['KV_CACHE_PRECISION']}",
         }
-
-    keeps_prefix = True
 
     def _say(self, name: str) -> dict[str, str]:
         """A setting of each graph as the device took it; those that have it."""
