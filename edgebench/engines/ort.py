@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.engines.graphs import GraphEngine
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
+from edgebench.engines.ort_providers import available
 from edgebench.errors import EngineError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from edgebench.engines.base import Availability
     from edgebench.manifest import Artifact, Graph
     from edgebench.profiles import DeviceProfile
 
@@ -35,6 +37,11 @@ class OrtEngine(GraphEngine):
             raise EngineError(f"--memory low is for the provider cpu, not {self.wanted!r}", hint="leave --memory out")
         self._packed: dict[str, Path] | None = None
         self._sessions: dict[str, Any] = {}
+
+    @classmethod
+    def available(cls) -> Availability:
+        """Every provider of this build of ONNX Runtime, tried."""
+        return available(None)
 
     def prepare(self) -> bool:
         """Low memory: make the copies of the graphs that are not there yet. Whether one was made.
@@ -144,3 +151,8 @@ class TensorRtEngine(OrtEngine):
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
         super().__init__(artifact, profile, {"provider": "tensorrt", **options})
+
+    @classmethod
+    def available(cls) -> Availability:
+        """The provider TensorRT, tried."""
+        return available("tensorrt")

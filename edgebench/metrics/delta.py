@@ -39,7 +39,7 @@ class Judged:
 
     right: bool
     unparsed: bool
-    answer: str
+    answer: str | None
     target: str
     task: str
     kind: str

@@ -66,8 +66,8 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
     return found
 
 
-def _disagreements(found: list[dict[str, str]]) -> Table:
-    rows = tuple((d["id"], d["kind"], d["target"], d["base"], d["other"]) for d in found[:LISTED])
+def _disagreements(found: list[dict[str, str | None]]) -> Table:
+    rows = tuple(tuple(d[key] or UNKNOWN for key in ("id", "kind", "target", "base", "other")) for d in found[:LISTED])
     more = len(found) - len(rows)
     note = f"and {more} more: --json lists all" if more else "all of them"
     return Table("Answered differently", ("question", "of", "right is", "base", "other"), rows, note)
