@@ -18,14 +18,26 @@ from edgebench.calls import call
 from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import describe_host
-from edgebench.errors import EngineError, RunError, UsageError
+from edgebench.errors import EngineError, RunError, UsageError, did_you_mean
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
-from edgebench.records import FORMAT, ArtifactFact, Limits, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import (
+    CHECKPOINT,
+    FORMAT,
+    ArtifactFact,
+    Limits,
+    Record,
+    Run,
+    RunHeader,
+    Settings,
+    Sitting,
+    Store,
+    is_run,
+)
 from edgebench.registry import load, lookup
 from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.worker import Reply, Worker, WorkerPlan
@@ -84,6 +96,10 @@ class RunPlan:
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
     endpoint: dict[str, str] = field(default_factory=dict)
     """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
+    engine_options: tuple[str, ...] = ()
+    """'name=value' each: what the engine's own `OPTIONS` lists."""
+    weights: str | None = None
+    """The checkpoint, for engines that run it and not the artifact's graphs."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -104,6 +120,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     remote = check_place(plan.engine, plan.endpoint)
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
+    own = own_options(plan)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -125,6 +142,9 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         if plan.memory != "normal":
             options["memory"] = plan.memory
         options |= plan.endpoint
+        if plan.weights is not None:
+            options["weights"] = plan.weights
+        options |= own
         profile = load_profile(plan.profile)
         desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
@@ -135,6 +155,24 @@ def run(plan: RunPlan, progress: Progress) -> Path:
                 store.append(record)
                 progress.advance(record.error is not None)
     return folder
+
+
+def own_options(plan: RunPlan) -> dict[str, str]:
+    """The engine's own settings of a plan, by name.
+
+    Raises:
+        UsageError: the engine has no such setting, or takes no checkpoint.
+    """
+    engine = load(engine_class(plan.engine))
+    known, found = getattr(engine, "OPTIONS", {}), {}
+    for text in plan.engine_options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"the engine {plan.engine!r} has no option {text!r}", hint=did_you_mean(name, known))
+        found[name] = value
+    if plan.weights is not None and not getattr(engine, "TAKES_WEIGHTS", False):
+        raise UsageError(f"the engine {plan.engine!r} runs the artifact's own weights", hint="leave --weights out")
+    return found
 
 
 def _header(plan: RunPlan, bench: Bench) -> RunHeader:
@@ -157,6 +195,10 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
             passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
             parity=None if manifest.parity is None else asdict(manifest.parity),
         )
+        if getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+            # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
+            own = own_options(plan).get("dtype", "fp32")
+            fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None)
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
@@ -171,6 +213,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         reuse=plan.reuse,
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
+        options=own_options(plan),
     )
     return RunHeader(
         format=FORMAT,

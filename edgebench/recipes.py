@@ -52,9 +52,9 @@ class Recipe:
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
     network: str | None = None
-    """classifier: a name of `edgebench.export.networks`."""
+    """classifier: a name of `edgebench.checkpoints.networks`."""
     encoder: str | None = None
-    """encoder: a name of `edgebench.export.encoder.ENCODERS`."""
+    """encoder: a name of `edgebench.checkpoints.encoders.ENCODERS`."""
     feature: Literal["image_embeds", "pooler_output"] | None = None
     """encoder: what the probe stands on; None: what that encoder is usually probed on."""
     hub_id: str | None = None

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FORMAT = "edgebench-run/1"
 HEADER = "run.json"
 RECORDS = "records.jsonl"
+CHECKPOINT = "checkpoint"
+"""In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
 NO_ANSWER = "Z"
 """The letter that the published benchmarks give to an answer without an option."""
 
@@ -57,6 +59,8 @@ class Settings:
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Settings of the engine's own, by `--option`."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class ArtifactFact:
     family: str
     dialect: str
     precision: str
-    bytes: int
+    bytes: int | None
+    """On the disk; None where the checkpoint itself was run."""
     manifest_sha256: str
     source_sha256: str
     passport: str | None

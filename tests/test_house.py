@@ -34,6 +34,7 @@ LAYERS = [
     ["prompts", "metrics.forensics"],
     ["answers"],
     ["metrics"],
+    ["checkpoints"],
     ["engines", "export", "pack"],
     ["runner", "artifacts", "apart"],
     ["worker", "calls", "report"],
@@ -134,12 +135,12 @@ def test_every_recipe_loads(name: str) -> None:
         assert recipe.prompt.style in STYLES
     if recipe.network is not None:
         pytest.importorskip("torch")
-        from edgebench.export.classifier import NETWORKS
+        from edgebench.checkpoints.networks import NETWORKS
 
         assert recipe.network in NETWORKS
     if recipe.encoder is not None:
         pytest.importorskip("torch")
-        from edgebench.export.encoder import ENCODERS
+        from edgebench.checkpoints.encoders import ENCODERS
 
         assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
 

@@ -87,6 +87,14 @@ LONGEST_S = 1e6
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option("--weights", help="Engine torch: the checkpoint, where it is not the recipe's own.")
+@click.option(
+    "--option",
+    "engine_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the engine's own, such as hint=throughput; `edgebench engines` lists them.",
+)
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, LONGEST_S, min_open=True),

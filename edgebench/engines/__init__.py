@@ -11,6 +11,14 @@ ENGINES: dict[str, tuple[str, str]] = {
         "edgebench.engines.genai:GenaiEngine",
         "onnxruntime-genai: language models of text alone, dialect ort (extra `genai`)",
     ),
+    "openvino": (
+        "edgebench.engines.ov:OpenVinoEngine",
+        "OpenVINO, dialect portable: CPU by default, gpu or npu by --provider (extra `openvino`)",
+    ),
+    "torch": (
+        "edgebench.engines.framework:TorchEngine",
+        "the checkpoint itself in transformers, eager: the reference; cpu or cuda by --provider (extra `export`)",
+    ),
     "null": ("edgebench.engines.null:NullEngine", "does nothing and answers 'A'; measures the harness itself"),
 }
 """Name -> (class, summary)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import RunError
 from edgebench.metrics.delta import delta, judged
 from edgebench.metrics.summary import summarize
+from edgebench.records import CHECKPOINT
 from edgebench.report.tables import label
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
             f"these runs were not asked the same ({named})", hint="pass --anyway to compare them all the same"
         )
     base_artifact = runs[0].header.artifact
-    if base_artifact is not None and base_artifact.parity is None and not anyway:
+    unmeasured = base_artifact is not None and base_artifact.parity is None and base_artifact.dialect != CHECKPOINT
+    if unmeasured and not anyway:
         raise RunError(
             "the base was never compared with its checkpoint, so a difference from it says nothing",
             where=runs[0].folder,

@@ -242,14 +242,15 @@ def _conditions(summary: dict[str, Any]) -> Table:
                 f"{artifact['name']}, {artifact['family']}, {artifact['precision']}, dialect {artifact['dialect']}, source {artifact['source_sha256'][:12]}",
             )
         )
-        rows.append(("parity at export", _parity(artifact["parity"])))
+        rows.append(("parity at export", _parity(artifact)))
     rows += [("note", note) for note in summary["notes"]]
     return Table("Conditions", ("", ""), tuple(rows))
 
 
-def _parity(parity: dict[str, Any] | None) -> str:
+def _parity(artifact: dict[str, Any] | None) -> str:
+    parity = None if artifact is None else artifact["parity"]
     if parity is None:
-        return UNKNOWN
+        return "the checkpoint itself" if artifact is not None and artifact["dialect"] == "checkpoint" else UNKNOWN
     worst: dict[str, tuple[float, float | None]] = {}
     for row in parity["rows"]:
         largest, agreement = worst.get(row["what"], (0.0, None))
@@ -323,7 +324,7 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
         ("peak_file_backed_bytes", "engine process, peak file-backed"),
     ):
         rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
-    rows.append(row("parity at export", [_parity((r["artifact"] or {}).get("parity")) for r in runs]))
+    rows.append(row("parity at export", [_parity(r["artifact"]) for r in runs]))
     tables = [
         Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
     ]

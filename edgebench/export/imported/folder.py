@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgebench.checkpoints.files import read_json
 from edgebench.errors import CheckpointError, UsageError
-from edgebench.export.checkpoint import read_json
 from edgebench.export.imported import LAYOUTS
 from edgebench.manifest import is_artifact, read_artifact, write_manifest
 from edgebench.registry import load
