@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording"],
+    ["config", "registry", "places", "wording", "work"],
     ["manifest", "environment", "profiles", "cache", "forged"],
+    ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -36,7 +37,7 @@ LAYERS = [
     ["metrics"],
     ["engines", "export", "pack"],
     ["runner"],
-    ["worker", "report"],
+    ["worker", "report", "estimate", "host_peaks"],
     ["pipeline"],
     ["cli"],
     ["__main__"],
