@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.answers import judge
 from edgebench.benches import BENCHES
+from edgebench.cache import bytes_per_token
 from edgebench.engines import ENGINES
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
@@ -25,6 +26,7 @@ from edgebench.recipes import load_recipe
 from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk, Query
+from edgebench.sensors.watch import Watch, check_energy
 from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    energy: str = "auto"
+    """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -133,6 +137,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -154,16 +159,26 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         if plan.memory != "normal":
             options["memory"] = plan.memory
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
+        watch = Watch(folder, sitting, energy=plan.energy, gpu=_on_gpu(plan))
+        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan, watch)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
+            stack.enter_context(watch)
             for sample in bench.samples():
                 if sample.id in done:
                     continue
                 record = desk.record(sample, bench.suits(kind, sample), stack)
                 store.append(record)
                 progress.advance(record.error is not None)
+            watch.look(last=True)
     return folder
+
+
+def _on_gpu(plan: RunPlan) -> bool:
+    """Whether the engine computes on an NVIDIA GPU."""
+    return plan.engine == "trt" or any(
+        word in (plan.provider or "").lower() for word in ("cuda", "tensorrt", "nvtensor")
+    )
 
 
 def _header(plan: RunPlan, bench: Bench) -> RunHeader:
@@ -185,6 +200,8 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
             source_sha256=manifest.source.sha256,
             passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
             parity=None if manifest.parity is None else asdict(manifest.parity),
+            work={name: graph.work for name, graph in manifest.graphs.items() if graph.work is not None},
+            cache_bytes_per_token=None if manifest.decoder is None else bytes_per_token(manifest.decoder),
         )
     settings = Settings(
         engine=plan.engine,
@@ -271,8 +288,8 @@ def _same(run: Run, header: RunHeader) -> None:
 class _Desk:
     """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
 
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan) -> None:
-        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
+    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, watch: Watch) -> None:
+        self._plan, self._store, self._sitting, self._run, self._watch = worker, store, sitting, plan, watch
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._worker: Worker | None = None
         self._described = False
@@ -302,7 +319,7 @@ class _Desk:
             return replace(record, not_asked=f"this question does not suit a {self._kind} model")
         query = Query(sample.id, sample.images, sample.question)
         try:
-            reply = self._ask(query, stack)
+            reply, cost = self._ask(query, stack)
         except WorkerDied as death:
             self._deaths += 1
             if self._worker is None or self._deaths > RESTARTS:
@@ -314,6 +331,7 @@ class _Desk:
             peak_memory_bytes=reply.peak_memory_bytes,
             peak_anonymous_bytes=reply.peak.anonymous,
             peak_file_backed_bytes=reply.peak.file_backed,
+            **cost,
         )
         if reply.answer is None:
             self._count_failure(reply.error or "")
@@ -323,14 +341,19 @@ class _Desk:
         answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
         return replace(record, answer=answer, method=method)
 
-    def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
+    def _ask(self, query: Query, stack: contextlib.ExitStack) -> tuple[Reply, dict[str, Any]]:
+        """The reply, and when, how long and at which energy."""
         if self._worker is None:
             self._worker = stack.enter_context(Worker(self._plan))
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
                 self._described = True
-        return self._worker.ask(query)
+            self._watch.engine_pids = (self._worker.pid,) if self._worker.pid else ()
+            self._watch.begin()
+        mark = self._watch.mark()
+        reply = self._worker.ask(query)
+        return reply, self._watch.since(mark)
 
     def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
         ready = worker.ready
@@ -347,6 +370,9 @@ class _Desk:
             memory_method=ready.memory_method,
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
+            device=self._plan.profile,
+            energy_source=self._watch.energy_source,
+            no_energy=self._watch.why_no_energy,
         )
 
     def _count_failure(self, error: str) -> None:

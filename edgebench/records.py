@@ -18,6 +18,10 @@ from typing import IO, TYPE_CHECKING, Any
 from edgebench.config import build
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.profiles import DeviceProfile
+from edgebench.sensors.observation import POWER, Observation, read_observations
+from edgebench.sensors.power_log import PowerLog, read_power_log
+from edgebench.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +71,9 @@ class ArtifactFact:
     source_sha256: str
     passport: str | None
     parity: dict[str, Any] | None
+    work: dict[str, Work] = field(default_factory=dict)
+    """By graph; empty where the manifest does not state it."""
+    cache_bytes_per_token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,12 @@ class Sitting:
     file_backed_after_load_bytes: int | None = None
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
+    energy_source: str | None = None
+    """Such as 'rapl: package-0'; None where no counter was read."""
+    no_energy: str | None = None
+    """Why not."""
+    device: DeviceProfile | None = None
+    """The profile as it was then."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,12 @@ class Record:
     """The same of its anonymous memory, which cannot be dropped without swap."""
     peak_file_backed_bytes: int | None = None
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
+    asked_unix_ns: int | None = None
+    """When it was put to the engine's process."""
+    took_ns: int | None = None
+    """From then until its answer was back."""
+    energy_j: float | None = None
+    """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""
@@ -212,6 +231,15 @@ class Run:
     def sittings(self) -> list[Sitting]:
         """The sittings, in order."""
         return [line for line in self.lines() if isinstance(line, Sitting)]
+
+    def observations(self) -> list[Observation]:
+        """What was seen of the machine, in order."""
+        return list(read_observations(self.folder))
+
+    def power_log(self) -> PowerLog | None:
+        """An external meter's readings; None where there were none."""
+        path = self.folder / POWER
+        return read_power_log(path) if path.exists() else None
 
 
 class Store:

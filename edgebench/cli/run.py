@@ -76,6 +76,14 @@ from edgebench.cli.output import Bar, json_option, show
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option(
+    "--energy",
+    metavar="SOURCE",
+    default="auto",
+    show_default=True,
+    help="auto, rapl (CPU packages), nvml (an NVIDIA board), jetson (its INA rails), or FILE.csv of an external meter "
+    "(columns time and watts), read when the run ends.",
+)
 @json_option
 def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.

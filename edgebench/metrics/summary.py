@@ -13,6 +13,7 @@ from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.machine import Machine
 from edgebench.records import NO_ANSWER, Sitting
 
 if TYPE_CHECKING:
@@ -112,12 +113,16 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     settings = header.settings
     used = matcher or settings.matcher
     tally = _Tally()
+    machine = Machine(header, run.power_log())
     sittings: list[Sitting] = []
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
+            machine.sit(line)
         else:
+            right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
+            machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
     return {
@@ -175,6 +180,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "kinds_method": sittings[-1].memory_kinds_method if sittings else None,
             "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
         },
+        **machine.found(run.observations()),
         "load_ms": sittings[-1].load_ns / 1e6 if sittings else None,
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),

@@ -108,6 +108,9 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
                 "the most frequent reasons",
             )
         )
+    from edgebench.report.machine import machine_tables
+
+    tables += machine_tables(summary)
     tables.append(_conditions(summary))
     return tables
 
