@@ -78,19 +78,17 @@ def _sitting(number: int, seen: Sequence[Observation], series: list[float]) -> d
         reasons.append(
             f"others used {during['mean_cores']:.2f} of a core on average, {during['max_cores']:.2f} at most"
         )
-    first, last = (asked[0], asked[-1]) if asked else (None, None)
-    if first is not None and last is not None:
-        events = (first.throttle_events, last.throttle_events)
-        if events[0] is not None and events[1] is not None and events[1] > events[0]:
-            reasons.append(f"the hardware was held back {events[1] - events[0]} times")
-        for words, times in Counter(w for o in asked for w in o.held_back).most_common():
-            reasons.append(f"{words}, in {times} of {len(asked)} looks")
-        for name in ("governor", "power_mode"):
-            values = list(dict.fromkeys(v for o in asked if (v := getattr(o, name)) is not None))
-            if len(values) > 1:
-                reasons.append(f"the {name.replace('_', ' ')} changed: {' -> '.join(values)}")
-        for name, words in (("clock_mhz", "CPU"), ("gpu_mhz", "GPU")):
-            reasons += _clock(words, [v for o in asked if (v := getattr(o, name)) is not None])
+    events = [o.throttle_events for o in asked if o.throttle_events is not None]
+    if events and events[-1] > events[0]:
+        reasons.append(f"the hardware was held back {events[-1] - events[0]} times")
+    for words, times in Counter(w for o in asked for w in o.held_back).most_common():
+        reasons.append(f"{words}, in {times} of {len(asked)} looks")
+    for name in ("governor", "power_mode"):
+        values = list(dict.fromkeys(v for o in asked if (v := getattr(o, name)) is not None))
+        if len(values) > 1:
+            reasons.append(f"the {name.replace('_', ' ')} changed: {' -> '.join(values)}")
+    for name, words in (("clock_mhz", "CPU"), ("gpu_mhz", "GPU")):
+        reasons += _clock(words, [v for o in asked if (v := getattr(o, name)) is not None])
     trend = drift(series)
     if trend is not None and trend["drifts"]:
         word = "slower" if trend["change"] > 0 else "faster"
