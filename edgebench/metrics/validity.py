@@ -153,14 +153,14 @@ def _differences(sittings: Sequence[Sitting], observations: Sequence[Observation
     """What differs between sittings, so that their times are not of one population."""
     if len(sittings) < 2:
         return []
-    modes = {
-        s.sitting: next(((o.governor, o.power_mode) for o in observations if o.sitting == s.sitting), None)
+    modes = [
+        {(o.governor, o.power_mode) for o in observations if o.sitting == s.sitting and o.phase == "during"}
         for s in sittings
-    }
+    ]
     facts: dict[str, list[Any]] = {
         "the machine": [(s.host.machine, s.host.cpu, s.host.system, s.host.logical_cores) for s in sittings],
         "the device profile": [(s.profile, s.device) for s in sittings],
         "a version": [tuple(sorted(s.host.packages.items())) for s in sittings],
-        "the governor or power mode": [modes[s.sitting] for s in sittings],
+        "the governor or power mode": [seen for seen in modes if seen],
     }
     return [f"{what} differs between sittings" for what, values in facts.items() if any(v != values[0] for v in values)]
