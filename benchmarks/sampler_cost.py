@@ -57,7 +57,7 @@ def main() -> None:
             "read_energy_us": round(cpu_us(source.joules, 2000), 2),
             "energy": what,
             "last_look_with_pss_us": round(cpu_us(lambda: watch.look(last=True), 20), 1),
-            "processes": len([p for p in os.listdir("/proc") if p.isdigit()]),
+            "processes": sum(p.name.isdigit() for p in Path("/proc").iterdir()),
         }
     print(json.dumps(found))
 

@@ -47,7 +47,7 @@ def drift(values: Sequence[float]) -> dict[str, Any] | None:
     """The trend of a series in the order of the run; None for fewer than ten values.
 
     Args:
-        values: times of like work, such as nanoseconds a tile.
+        values: times of like work, such as each over the median of its kind.
     """
     if len(values) < FEWEST:
         return None

@@ -57,8 +57,15 @@ def _latency(summary: dict[str, Any]) -> tuple[float | None, str]:
 
 def _memory(summary: dict[str, Any], profile: DeviceProfile) -> tuple[float | None, str]:
     methods = {row["what"]: row for row in summary["memory_methods"]}
-    row = methods["GPU" if profile.memory_kind == "discrete" else "process peak"]
-    return None if row["bytes"] is None else row["bytes"] / 2**20, f"{row['what']}: {row['method']}"
+    # Where CPU and GPU share the memory, what the GPU takes is not in the process's peak.
+    names = {"discrete": ("GPU",), "unified": ("process peak", "system")}.get(
+        profile.memory_kind or "", ("process peak",)
+    )
+    rows = [methods[name] for name in names]
+    if any(row["bytes"] is None for row in rows):
+        return None, f"unknown: {', '.join(row['what'] for row in rows if row['bytes'] is None)}"
+    largest = max(rows, key=lambda row: row["bytes"])
+    return largest["bytes"] / 2**20, f"{largest['what']}: {largest['method']}"
 
 
 def _loss(summary: dict[str, Any], pair: dict[str, Any] | None) -> tuple[float | None, str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from edgebench.sensors.observation import Observation
     from edgebench.sensors.power_log import PowerLog
 
+LIKE_TOKENS = 32
+"""Prompts whose lengths differ by less are of one kind."""
 PEAKS = {"peak_memory_bytes": "peak", "peak_anonymous_bytes": "anonymous", "peak_file_backed_bytes": "file_backed"}
 
 
@@ -37,7 +39,7 @@ class Machine:
         self._energy = EnergyTally(log)
         self._sittings: list[Sitting] = []
         self._times: dict[int, dict[str, list[int]]] = {}
-        self._series: dict[int, list[float]] = {}
+        self._series: dict[int, list[tuple[Any, int]]] = {}
         self._ratios: dict[str, list[tuple[float, float]]] = {}
         self._by: dict[str, dict[str, int]] = {}
         self._tokens = 0
@@ -90,7 +92,9 @@ class Machine:
         return {
             "sittings_detail": [self._sitting(s) for s in self._sittings],
             "pooled_sittings": len([s for s in self._sittings if self._times.get(s.sitting)]) > 1,
-            "validity": validity(self._sittings, observations, self._series),
+            "validity": validity(
+                self._sittings, observations, {number: _relative(series) for number, series in self._series.items()}
+            ),
             "limits": self._limits(),
             "energy": self._energy.found(self._sittings),
             "memory_methods": self._memory(observations),
@@ -169,11 +173,20 @@ def _measured(record: Record) -> dict[str, int]:
     return found
 
 
-def _like_work(record: Record) -> float | None:
-    """A time that is the same for every question where nothing changes: a tile, or a token of the prompt."""
+def _like_work(record: Record) -> tuple[Any, int] | None:
+    """A time, and the kind of work that it is of: questions of one kind take the same where nothing changes."""
     stages = record.stages_ns
     if record.tiles and "vision" in stages:
-        return stages["vision"] / record.tiles
+        return ("tiles", record.tiles), stages["vision"]
     if record.prompt_tokens and "prefill" in stages:
-        return stages["prefill"] / record.prompt_tokens
+        return ("tokens", record.prompt_tokens // LIKE_TOKENS), stages["prefill"]
     return None
+
+
+def _relative(series: list[tuple[Any, int]]) -> list[float]:
+    """Each time over the median of its kind, in order; kinds of fewer than five are left out."""
+    kinds: dict[Any, list[int]] = {}
+    for kind, ns in series:
+        kinds.setdefault(kind, []).append(ns)
+    medians = {kind: float(np.median(values)) for kind, values in kinds.items() if len(values) >= 5}
+    return [ns / medians[kind] for kind, ns in series if medians.get(kind)]

@@ -279,6 +279,18 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
             ],
         )
     )
+    rows.append(row("valid for timing", [r["validity"]["timing"].upper() for r in runs]))
+    for stage in ("vision", "ttft", "tpot"):
+        cells = [((r["limits"] or {"stages": {}})["stages"].get(stage) or {}).get("measured_over_least") for r in runs]
+        if any(cell is not None for cell in cells):
+            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
+            rows.append(row(name, [UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells]))
+    rows.append(
+        row(
+            "energy, joules a sample",
+            [UNKNOWN if (j := r["energy"]["joules_per_sample"]) is None else f"{j:.4g}" for r in runs],
+        )
+    )
     for key, name in (
         ("artifact_bytes", "model on disk"),
         ("after_load_bytes", "engine process after loading"),

@@ -80,6 +80,13 @@ def clock_mhz(root: Path) -> float | None:
     return max(known, default=None)
 
 
+def module_gpu_mhz(root: Path) -> int | None:
+    """Of a Jetson's GPU, which NVML does not know: devfreq's current frequency."""
+    names = ("gpu", "ga10b", "gv11b", "gp10b")
+    found = [number(p) for n in names for p in root.glob(f"sys/class/devfreq/*{n}*/cur_freq")]
+    return max((hertz // 1_000_000 for hertz in found if hertz is not None), default=None)
+
+
 def temperature_c(root: Path) -> float | None:
     """Of the hottest thermal zone or hwmon sensor that makes sense."""
     paths = [*root.glob("sys/class/thermal/thermal_zone*/temp"), *root.glob("sys/class/hwmon/hwmon*/temp*_input")]

@@ -161,7 +161,7 @@ class Watch:
                 available_bytes=memory.available_bytes(root),
                 cgroup_peak_bytes=memory.cgroup_peak_bytes(root),
                 pss_bytes=memory.pss_bytes(Path("/proc"), self.engine_pids) if last and self.engine_pids else None,
-                gpu_mhz=gpu.clock_mhz() if gpu else None,
+                gpu_mhz=gpu.clock_mhz() if gpu else conditions.module_gpu_mhz(root),
                 gpu_temperature_c=gpu.temperature_c() if gpu else None,
                 gpu_process_bytes=gpu.process_bytes(pids) if gpu else None,
             )

@@ -169,7 +169,9 @@ def test_a_quiet_run_is_valid_and_its_energy_and_limits_are_known(cli: Cli, tsv:
     assert done.code == 0, done.err
     value = done.json
     assert value["validity"]["unknown"] == []
-    assert not [r for r in value["validity"]["reasons"] if "over the run" not in r], "but for a drift, which may be real"
+    assert not [r for r in value["validity"]["reasons"] if "over the run" not in r], (
+        "but for a drift, which may be real"
+    )
     assert value["validity"]["sittings"][0]["temperature_c"]["max"] == 55.5
     energy = value["energy"]
     assert energy["source"] == "rapl: package-0, dram"

@@ -190,6 +190,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "pooled_sittings": False,
         "memory_methods": [
             {"what": "process peak", "bytes": 100 << 20, "method": "VmHWM"},
+            {"what": "system", "bytes": 120 << 20, "method": "MemAvailable"},
             {"what": "GPU", "bytes": None, "method": "NVML"},
         ],
     }
@@ -211,6 +212,7 @@ def test_the_gate() -> None:
     assert "INVALID: others" in found["rows"][0]["why"]
     assert gate(summary(pooled_sittings=True), board, PAIR)["verdict"] == "UNKNOWN"
     assert gate(summary(), replace(board, memory_kind="discrete"), PAIR)["verdict"] == "UNKNOWN"
+    assert gate(summary(), replace(board, memory_kind="unified"), PAIR)["rows"][1]["measured"] == 120
     assert gate(summary(), device(budgets=Budgets(memory_mib=64)), None)["verdict"] == "FAIL"
     assert gate(summary(summary={"failed": 1, "complete": True}), board, PAIR)["verdict"] == "UNKNOWN"
     with pytest.raises(ConfigError, match="states no budgets"):

@@ -130,6 +130,8 @@ def test_conditions_of_boards(tmp_path: Path) -> None:
     board = trees.jetson(tmp_path / "jetson")
     assert conditions.power_mode(board) == "2 (MAXN_SUPER)"
     assert conditions.throttle_events(board) == 2
+    assert conditions.module_gpu_mhz(board) == 1020
+    assert conditions.module_gpu_mhz(server) is None
     pi = trees.write(tmp_path / "pi", {"sys/devices/platform/soc/soc:firmware/get_throttled": "50005"})
     assert conditions.held_back(pi) == ("undervoltage", "throttled")
     nothing = tmp_path / "nothing"

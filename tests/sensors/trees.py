@@ -65,6 +65,7 @@ def jetson(root: Path) -> Path:
             **{f"{chip}/curr{n}_input": milliamperes for n, milliamperes in ((1, 1000), (2, 400), (3, 300))},
             f"{chip}/in7_label": "sum of shunt voltages",
             "sys/class/hwmon/hwmon2/oc1_event_cnt": 2,
+            "sys/class/devfreq/17000000.gpu/cur_freq": 1_020_000_000,
             "var/lib/nvpmodel/status": "pmode:0002",
             "etc/nvpmodel.conf": "< POWER_MODEL ID=1 NAME=25W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >",
         },
