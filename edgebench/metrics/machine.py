@@ -14,6 +14,7 @@ from edgebench.metrics.validity import validity
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edgebench.metrics.limit import Least
     from edgebench.records import Record, RunHeader, Sitting
     from edgebench.sensors.observation import Observation
     from edgebench.sensors.power_log import PowerLog
@@ -42,6 +43,7 @@ class Machine:
         self._series: dict[int, list[tuple[Any, int]]] = {}
         self._ratios: dict[str, list[tuple[float, float]]] = {}
         self._by: dict[str, dict[str, int]] = {}
+        self._least: dict[Any, dict[str, Least]] = {}
         self._tokens = 0
         self._peaks: dict[str, int] = {}
 
@@ -73,15 +75,17 @@ class Machine:
         sitting = next((s for s in reversed(self._sittings) if s.sitting == record.sitting), None)
         if not self._works or sitting is None or sitting.device is None or self._header.settings.reuse:
             return
-        stages = least_stages(
-            self._works,
-            sitting.device,
-            tiles=record.tiles,
-            prompt_tokens=record.prompt_tokens,
-            output_tokens=record.output_tokens,
-            cache_bytes_per_token=self._cache,
-        )
-        for name, time in stages.items():
+        key = (record.sitting, record.tiles, record.prompt_tokens, record.output_tokens)
+        if key not in self._least:
+            self._least[key] = least_stages(
+                self._works,
+                sitting.device,
+                tiles=record.tiles,
+                prompt_tokens=record.prompt_tokens,
+                output_tokens=record.output_tokens,
+                cache_bytes_per_token=self._cache,
+            )
+        for name, time in self._least[key].items():
             if name in measured and time.ns > 0:
                 self._ratios.setdefault(name, []).append((time.ns, measured[name]))
                 by = self._by.setdefault(name, {})

@@ -86,7 +86,7 @@ def test_what_makes_a_runs_times_invalid() -> None:
     assert verdict(looks([0.02] * 19 + [0.9])) == ("valid", ""), "one second in twenty"
     timing, why = verdict(looks([0.02] * 15 + [0.9] * 5))
     assert timing == "invalid"
-    assert "0.24 of a core on average, 0.90 at most" in why
+    assert "0.24 cores on average, 0.90 at most" in why
     for name, values, says in (
         ("throttle_events", [3] * 10 + [5] * 10, "held back 2 times"),
         ("held_back", [()] * 19 + [("undervoltage",)], "undervoltage, in 1 of"),
