@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.work import Work
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from edgebench.manifest import Decoder, Manifest
@@ -58,15 +59,25 @@ def count(path: Path, role: str, precision: str, decoder: Decoder | None) -> Wor
     """
     import onnx
 
-    graph = onnx.load(str(path), load_external_data=False).graph
+    model = onnx.load(str(path), load_external_data=False)
+    graph = model.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    read = {name for n in graph.node for place, name in enumerate(n.input) if not _looks_up(n, place)}
+    read = {name for n in _nodes(graph) for place, name in enumerate(n.input) if not _looks_up(n, place)}
     weight_bytes = sum(_bytes(t) for name, t in stored.items() if name in read)
     if role == "embed":
         return Work(precision, 0)
     if role == "decoder":
         return _of_tokens(graph, precision, decoder, weight_bytes)
-    return Work(precision, _of_pictures(graph), weight_bytes=weight_bytes)
+    return Work(precision, _of_pictures(graph, model.opset_import), weight_bytes=weight_bytes)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """All nodes, those of branches too: merged decoders hold their layers there."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes(attribute.g)
 
 
 def _looks_up(node: Any, place: int) -> bool:
@@ -127,10 +138,10 @@ def _of_tokens(graph: Any, precision: str, decoder: Decoder | None, weight_bytes
     return Work(precision, each, 4 * heads * decoder.head_dim, once, weight_bytes)
 
 
-def _of_pictures(graph: Any) -> int | None:
+def _of_pictures(graph: Any, opsets: Any) -> int | None:
     """Operations of one picture; None where a shape could not be followed."""
     weights = _weights(graph)
-    shapes = _shapes(graph)
+    shapes = _shapes(graph, opsets)
     total = 0
     for node in graph.node:
         if node.op_type != "MatMulNBits" and node.op_type not in WEIGHT_OF and node.op_type not in ATTENTION:
@@ -161,7 +172,7 @@ def _depth(node: Any, shapes: dict[str, tuple[int, ...]]) -> int | None:
     return shape[-2] if transposed and len(shape) > 1 else shape[-1]
 
 
-def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
+def _shapes(graph: Any, opsets: Any) -> dict[str, tuple[int, ...]]:
     """Shapes of all tensors for one picture, as far as onnx follows them."""
     import onnx
     from onnx import TensorProto, helper
@@ -194,9 +205,12 @@ def _shapes(graph: Any) -> dict[str, tuple[int, ...]]:
             nodes.append(node)
     model = helper.make_model(
         helper.make_graph(nodes, "shapes", inputs, [], initializer=kept),
-        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+        opset_imports=opsets,
     )
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except onnx.shape_inference.InferenceError:
+        return {}
     found = {i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim) for i in inferred.input}
     for value in inferred.value_info:
         dims = value.type.tensor_type.shape.dim

@@ -75,9 +75,7 @@ def _sitting(number: int, seen: Sequence[Observation], series: list[float]) -> d
     elif during is None:
         unknown.append(f"shorter than {SHORTEST_S:g} s, so that the load of others is not known")
     elif during["busy_share"] >= BUSY_SHARE:
-        reasons.append(
-            f"others used {during['mean_cores']:.2f} cores on average, {during['max_cores']:.2f} at most"
-        )
+        reasons.append(f"others used {during['mean_cores']:.2f} cores on average, {during['max_cores']:.2f} at most")
     events = [o.throttle_events for o in asked if o.throttle_events is not None]
     if events and events[-1] > events[0]:
         reasons.append(f"the hardware was held back {events[-1] - events[0]} times")
