@@ -27,6 +27,8 @@ def judge(record: Record, *, scoring: str, matcher: str) -> tuple[str | None, st
     """
     if record.error is not None or record.not_asked is not None:
         return None, None
+    if record.finish == "refused":
+        return NO_ANSWER, "refusal"
     if record.text is not None:
         if record.options:
             found = match(matcher, record.text, record.options)

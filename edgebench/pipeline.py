@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+import re
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
 from edgebench.answers import judge
+from edgebench.apart import Died
+from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
-from edgebench.cache import bytes_per_token
-from edgebench.engines import ENGINES
+from edgebench.calls import call
+from edgebench.endpoint import endpoint_of
+from edgebench.engines.others import engine_class
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
-from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
-from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import FORMAT, Limits, Record, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
-from edgebench.runner import HowToAsk, Query
-from edgebench.sensors.watch import Watch, check_energy
-from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
+from edgebench.runner import Answer, HowToAsk, Query
+from edgebench.sensors.watch import Watch, check_energy, on_gpu
+from edgebench.worker import Reply, Worker, WorkerPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edgebench.benches.base import Bench, Sample
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
 
-RESTARTS = 3
-"""How often in one sitting a dead engine is started again."""
 FAILURES_IN_A_ROW = 10
 """So many engine errors in a row end the sitting: the fault is not the samples'."""
 
@@ -49,6 +51,9 @@ class Progress(Protocol):
     def advance(self, failed: bool) -> None:
         """One more is on the disk."""
 
+    def note(self, line: str) -> None:
+        """Something that the user should know at once."""
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -61,6 +66,8 @@ class RunPlan:
     output: Path | None
     """None: a new folder in `runs/`."""
     resume: bool = False
+    retry_failed: bool = False
+    """Continue the run, and ask the failed questions again."""
     limit: int | None = None
     provider: str | None = None
     profile: str = "cpu"
@@ -76,51 +83,11 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    endpoint: dict[str, str] = field(default_factory=dict)
+    """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
+    limits: Limits = field(default_factory=Limits)
     energy: str = "auto"
     """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
-
-
-def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
-    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
-
-    Args:
-        name: a folder, a recipe's name, or None.
-        engine: 'null' needs none.
-        say: called with one line when something was chosen for the user.
-
-    Raises:
-        ArtifactError: the folder is no finished artifact.
-        UsageError: nothing fits; the advice says what to export.
-    """
-    if name is not None and (Path(name).exists() or "/" in name):
-        return read_artifact(Path(name))
-    if name is None and engine == "null":
-        return None
-    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    for _, folder in sorted(exports, reverse=True):
-        artifact = read_artifact(folder, verify=False)
-        if name is None or artifact.manifest.name == name:
-            say(f"taking the newest export here: {folder}")
-            return read_artifact(folder)
-    if name is not None:
-        recipe = load_recipe(name)
-        raise UsageError(
-            f"{recipe.name!r} has no export here",
-            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
-        )
-    return _embedded(say)
-
-
-def _embedded(say: Any) -> Artifact:
-    """The embedded demo model, exported once into the user's cache."""
-    from edgebench.export.run import export
-    from edgebench.places import cache_folder
-
-    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
-    say(f"no export here; taking the embedded demo model: {folder}")
-    if is_artifact(folder):
-        return read_artifact(folder)
-    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -129,14 +96,17 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     Raises:
         EdgebenchError: of the family that fits. What was answered before stays answered.
     """
-    engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
+    engine = engine_class(plan.engine)
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
     lookup(MATCHERS, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
-    if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
+    if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    remote = check_place(plan.engine, plan.endpoint)
+    if remote and (plan.reuse or plan.provider):
+        raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
     check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
@@ -158,27 +128,21 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
+        options |= plan.endpoint
         profile = load_profile(plan.profile)
-        watch = Watch(folder, sitting, energy=plan.energy, gpu=_on_gpu(plan))
-        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan, watch)
+        watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
+        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress, watch)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
+        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(watch)
-            for sample in bench.samples():
-                if sample.id in done:
-                    continue
-                record = desk.record(sample, bench.suits(kind, sample), stack)
+            if not remote:
+                stack.enter_context(watch)
+            records = desk.called(asked) if remote else (desk.record(*sample, stack) for sample in asked)
+            for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
             watch.look(last=True)
     return folder
-
-
-def _on_gpu(plan: RunPlan) -> bool:
-    """Whether the engine computes on an NVIDIA GPU."""
-    return plan.engine == "trt" or any(
-        word in (plan.provider or "").lower() for word in ("cuda", "tensorrt", "nvtensor")
-    )
 
 
 def _header(plan: RunPlan, bench: Bench) -> RunHeader:
@@ -188,21 +152,6 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
     check_style(style)
     if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
-    fact = None
-    if plan.artifact is not None and manifest is not None:
-        fact = ArtifactFact(
-            name=manifest.name,
-            family=manifest.family,
-            dialect=manifest.dialect,
-            precision=manifest.precision,
-            bytes=manifest.bytes,
-            manifest_sha256=plan.artifact.manifest_sha256,
-            source_sha256=manifest.source.sha256,
-            passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
-            parity=None if manifest.parity is None else asdict(manifest.parity),
-            work={name: graph.work for name, graph in manifest.graphs.items() if graph.work is not None},
-            cache_bytes_per_token=None if manifest.decoder is None else bytes_per_token(manifest.decoder),
-        )
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
@@ -216,18 +165,25 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
     )
     return RunHeader(
-        format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
+        format=FORMAT,
+        created=_now(),
+        edgebench=__version__,
+        settings=settings,
+        artifact=None if plan.artifact is None else fact_of(plan.artifact),
+        data=bench.data(),
+        limits=plan.limits,
     )
 
 
 def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str], int]:
     """The run's folder, opened; the ids that are answered already; and the number of this sitting."""
-    folder = plan.output
-    if folder is None and plan.resume:
+    folder, resume = plan.output, plan.resume or plan.retry_failed
+    if folder is None and resume:
         folder = _unfinished(header)
-    if folder is not None and plan.resume and is_run(folder):
+    if folder is not None and resume and is_run(folder):
         store = Store.resume(folder)
         try:
             run = Run(folder)
@@ -237,7 +193,7 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
             for line in run.lines():
                 if isinstance(line, Sitting):
                     sittings += 1
-                else:
+                elif line.error is None or not plan.retry_failed:
                     done.add(line.id)
         except BaseException:
             store.close()
@@ -245,6 +201,8 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
         return folder, store, done, sittings + 1
     if folder is None:
         name = "no-model" if header.artifact is None else f"{header.artifact.name}-{header.artifact.precision}"
+        if header.settings.endpoint is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", header.settings.endpoint.model)[-60:].strip(".-") or "model"
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = Path("runs") / f"{name}-{plan.engine}-{plan.bench}-{stamp}"
     return folder, Store.create(folder, header), set(), 1
@@ -288,13 +246,18 @@ def _same(run: Run, header: RunHeader) -> None:
 class _Desk:
     """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
 
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, watch: Watch) -> None:
-        self._plan, self._store, self._sitting, self._run, self._watch = worker, store, sitting, plan, watch
+    def __init__(
+        self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress, watch: Watch
+    ) -> None:
+        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
+        self._watch = watch
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._worker: Worker | None = None
         self._described = False
         self._deaths = 0
         self._failures = 0
+        self._end: EngineError | None = None
+        """Why no further question is asked."""
         how = worker.how.perturbation
         self._facts = {} if how is None else how.facts()
 
@@ -304,6 +267,51 @@ class _Desk:
         Raises:
             EngineError: the engine cannot be started, or fails again and again.
         """
+        record = self._blank(sample, suits)
+        if record.error is not None or record.not_asked is not None:
+            return record
+        query = Query(sample.id, sample.images, sample.question)
+        try:
+            reply, cost = self._ask(query, stack)
+        except Died as death:
+            self._worker = None
+            self._count_death(death, f"sample {sample.id!r}")
+            return replace(record, error=f"engine: {death}")
+        record = replace(
+            record,
+            peak_memory_bytes=reply.peak_memory_bytes,
+            peak_anonymous_bytes=reply.peak.anonymous,
+            peak_file_backed_bytes=reply.peak.file_backed,
+            **cost,
+        )
+        return self._filled(record, reply.answer, reply.error)
+
+    def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
+        """The records of samples that a model elsewhere is asked, in the order of their answers.
+
+        Raises:
+            EngineError: it is not there, or fails again and again.
+        """
+        settled: list[Record] = []
+        waiting: dict[str, Record] = {}
+
+        def queries() -> Iterator[Query]:
+            for sample, suits in asked:
+                record = self._blank(sample, suits)
+                if record.error is not None or record.not_asked is not None:
+                    settled.append(record)
+                    continue
+                waiting[sample.id] = record
+                yield Query(sample.id, sample.images, sample.question)
+
+        for found in call(self._plan, queries(), self._describe_call):
+            yield from settled
+            settled.clear()
+            yield self._filled(waiting.pop(found.query.id), found.answer, found.error)
+        yield from settled
+
+    def _blank(self, sample: Sample, suits: bool) -> Record:
+        """What is known of a sample before it is asked; whether it is asked at all."""
         record = Record(
             id=sample.id,
             sitting=self._sitting,
@@ -317,43 +325,52 @@ class _Desk:
             return replace(record, error=sample.problem)
         if not suits:
             return replace(record, not_asked=f"this question does not suit a {self._kind} model")
-        query = Query(sample.id, sample.images, sample.question)
-        try:
-            reply, cost = self._ask(query, stack)
-        except WorkerDied as death:
-            self._deaths += 1
-            if self._worker is None or self._deaths > RESTARTS:
-                raise
-            self._worker = None
-            return replace(record, error=f"engine: {death}")
-        record = replace(
-            record,
-            peak_memory_bytes=reply.peak_memory_bytes,
-            peak_anonymous_bytes=reply.peak.anonymous,
-            peak_file_backed_bytes=reply.peak.file_backed,
-            **cost,
-        )
-        if reply.answer is None:
-            self._count_failure(reply.error or "")
-            return replace(record, error=reply.error)
+        return record
+
+    def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
+        """With what came back for it."""
+        if answer is None:
+            self._count_failure(error or "")
+            return replace(record, error=error)
         self._failures = 0
-        record = replace(record, **vars(reply.answer))
-        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=answer, method=method)
+        record = replace(record, **vars(answer))
+        letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
+        return replace(record, answer=letter, method=method)
+
+    def _describe_call(self, facts: dict[str, Any]) -> None:
+        """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
+        self._store.append(
+            Sitting(
+                sitting=self._sitting,
+                started=_now(),
+                host=describe_host(),
+                engine=facts,
+                load_ns=None,
+                memory_method="unknown: the model is elsewhere",
+                profile=self._plan.profile.name,
+            )
+        )
 
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> tuple[Reply, dict[str, Any]]:
         """The reply, and when, how long and at which energy."""
         if self._worker is None:
-            self._worker = stack.enter_context(Worker(self._plan))
+            self._worker = self._start(stack)
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
                 self._described = True
-            self._watch.engine_pids = (self._worker.pid,) if self._worker.pid else ()
-            self._watch.begin()
+            self._watch.begin(self._worker.pid)
         mark = self._watch.mark()
         reply = self._worker.ask(query)
         return reply, self._watch.since(mark)
+
+    def _start(self, stack: contextlib.ExitStack) -> Worker:
+        while self._end is None:
+            try:
+                return stack.enter_context(Worker(self._plan, self._run.limits))
+            except Died as death:
+                self._count_death(death, "loading", again=not death.overdue)
+        raise self._end
 
     def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
         ready = worker.ready
@@ -370,9 +387,21 @@ class _Desk:
             memory_method=ready.memory_method,
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
+            limits=self._run.limits,
             device=self._plan.profile,
             energy_source=self._watch.energy_source,
             no_energy=self._watch.why_no_energy,
+        )
+
+    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
+        self._deaths += 1
+        allowed = self._run.limits.restarts
+        if again and self._deaths <= allowed:
+            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
+            return
+        self._end = EngineError(
+            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
+            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
         )
 
     def _count_failure(self, error: str) -> None:
@@ -380,7 +409,7 @@ class _Desk:
         if self._failures >= FAILURES_IN_A_ROW:
             raise EngineError(
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues",
+                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )
 
 

@@ -2,13 +2,15 @@
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
 appended). A line is either a sitting (one process of `edgebench run` at work) or an answer. A line is complete
-when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts.
+when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No
+line is changed: a failed question that is asked again gets another record, and the newer one counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from dataclasses import dataclass, field
@@ -16,11 +18,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgebench.config import build
+from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
 from edgebench.profiles import DeviceProfile
-from edgebench.sensors.observation import POWER, Observation, read_observations
-from edgebench.sensors.power_log import PowerLog, read_power_log
 from edgebench.work import Work
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    endpoint: Endpoint | None = None
+    """Where the model is, of an engine whose model is elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,18 @@ class DataFact:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """When the engine's process is given up. They decide no answer, so a run may be continued under others."""
+
+    question_s: float = 1800.0
+    """A question that takes longer is failed: the process hangs, and is ended."""
+    load_s: float = 7200.0
+    """The same of loading, with all that is built for the device."""
+    restarts: int = 10
+    """How often in one sitting a process that ended is started again."""
+
+
+@dataclass(frozen=True)
 class RunHeader:
     """The facts of a run that hold for every sitting."""
 
@@ -100,6 +115,8 @@ class RunHeader:
     artifact: ArtifactFact | None
     """None for the engine `null` without a model."""
     data: DataFact
+    limits: Limits | None = None
+    """Those of the first sitting; None in runs of before there were any."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +128,10 @@ class Sitting:
     host: Host
     engine: dict[str, Any]
     """The engine's own facts: versions, providers, threads."""
-    load_ns: int
-    """Loading the artifact into the engine, without the warm-up."""
     memory_method: str
     profile: str
+    load_ns: int | None = None
+    """Loading the artifact into the engine, without the warm-up; None of a model that is elsewhere."""
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
     memory_after_load_bytes: int | None = None
@@ -122,6 +139,7 @@ class Sitting:
     file_backed_after_load_bytes: int | None = None
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
+    limits: Limits | None = None
     energy_source: str | None = None
     """Such as 'rapl: package-0'; None where no counter was read."""
     no_energy: str | None = None
@@ -150,16 +168,20 @@ class Record:
     option_logprobs: dict[str, float] | None = None
     """Natural logarithm of the probability of each option's letter as the first token."""
     finish: str | None = None
-    """'stop' or 'length': why the text ended."""
+    """'stop' or 'length': why the text ended; of a model behind an API also 'refused' and 'other'."""
     stages_ns: dict[str, int] = field(default_factory=dict)
     """read, preprocess, vision, prefill, decode, total. Total runs from the bytes to the last token; it leaves
-    out read."""
+    out read. Of a model behind an API: read, preprocess, retries, ttft, decode, and total, which is the request's."""
     tiles: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     """Tokens that the model gave, its end token included."""
     reused_tokens: int | None = None
     """Tokens of the prompt whose cache was there already; None where nothing is reused."""
+    model: str | None = None
+    """Which model a service says that it was."""
+    attempts: int | None = None
+    """Requests that the answer took, of a model behind an API."""
     peak_memory_bytes: int | None = None
     """The engine process's peak up to this answer."""
     peak_anonymous_bytes: int | None = None
@@ -197,11 +219,26 @@ class Run:
         self.header = _read_header(folder)
 
     def lines(self) -> Iterator[Sitting | Record]:
-        """Every complete line, in order.
+        """Every complete line, in order. Of a question that was asked again the newest record counts, alone.
 
         Raises:
             RunError: a line in the middle is damaged.
         """
+        newest: dict[str, int] = {}
+        count = 0
+        for count, kind, value in self._raw():
+            if kind != "sitting":
+                newest[str(value.get("id"))] = count
+        # Lines that a run at work appends meanwhile are not read.
+        for number, kind, value in itertools.islice(self._raw(), count):
+            where = f"{self.folder / RECORDS}:{number}"
+            if kind == "sitting":
+                yield build(Sitting, value, where=where, error=RunError)
+            elif newest[str(value.get("id"))] == number:
+                yield build(Record, value, where=where, error=RunError)
+
+    def _raw(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Number, kind and fields of every complete line."""
         path = self.folder / RECORDS
         if not path.exists():
             return
@@ -209,20 +246,16 @@ class Run:
             for number, raw in enumerate(stream, 1):
                 if not raw.endswith(b"\n"):
                     return
-                where = f"{path}:{number}"
                 try:
                     value = json.loads(raw)
                     kind = value.pop("kind")
-                except (ValueError, KeyError, AttributeError) as error:
+                except (ValueError, KeyError, AttributeError, TypeError) as error:
                     raise RunError(
                         "is not a record",
-                        where=where,
+                        where=f"{path}:{number}",
                         hint="the file was changed by something else; move the line out of it",
                     ) from error
-                if kind == "sitting":
-                    yield build(Sitting, value, where=where, error=RunError)
-                else:
-                    yield build(Record, value, where=where, error=RunError)
+                yield number, kind, value
 
     def records(self) -> Iterator[Record]:
         """The answers, in order."""
@@ -231,15 +264,6 @@ class Run:
     def sittings(self) -> list[Sitting]:
         """The sittings, in order."""
         return [line for line in self.lines() if isinstance(line, Sitting)]
-
-    def observations(self) -> list[Observation]:
-        """What was seen of the machine, in order."""
-        return list(read_observations(self.folder))
-
-    def power_log(self) -> PowerLog | None:
-        """An external meter's readings; None where there were none."""
-        path = self.folder / POWER
-        return read_power_log(path) if path.exists() else None
 
 
 class Store:

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording", "work"],
-    ["manifest", "environment", "profiles", "cache", "forged"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"],
     ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
@@ -36,9 +36,9 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["engines", "export", "pack"],
-    ["runner"],
-    ["worker", "report", "estimate", "host_peaks"],
-    ["pipeline"],
+    ["runner", "artifacts", "apart"],
+    ["worker", "calls", "report", "estimate", "host_peaks"],
+    ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
 ]

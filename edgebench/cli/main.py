@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gate": ("edgebench.cli.gate:gate", "PASS or FAIL of a run against a device's budgets."),
     "profile": ("edgebench.cli.profile:profile", "Measure this machine and write its device profile."),
     "pack": ("edgebench.cli.pack:pack", "Turn your own pictures and videos into a benchmark."),
+    "doctor": ("edgebench.cli.doctor:doctor", "Say which engines can build and run here, and why the others cannot."),
     "models": ("edgebench.cli.listing:models", "List the recipes."),
     "engines": ("edgebench.cli.listing:engines", "List the engines."),
     "benches": ("edgebench.cli.listing:benches", "List the benchmarks, prompt styles and answer matchers."),

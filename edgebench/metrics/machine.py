@@ -92,14 +92,14 @@ class Machine:
                 by[time.by] = by.get(time.by, 0) + 1
 
     def found(self, observations: Sequence[Observation]) -> dict[str, Any]:
-        """The parts of a summary: sittings_detail, validity, limits, energy, memory_methods."""
+        """The parts of a summary: sittings_detail, validity, physical_limits, energy, memory_methods."""
         return {
             "sittings_detail": [self._sitting(s) for s in self._sittings],
             "pooled_sittings": len([s for s in self._sittings if self._times.get(s.sitting)]) > 1,
             "validity": validity(
                 self._sittings, observations, {number: _relative(series) for number, series in self._series.items()}
             ),
-            "limits": self._limits(),
+            "physical_limits": self._limits(),
             "energy": self._energy.found(self._sittings),
             "memory_methods": self._memory(observations),
         }
@@ -170,10 +170,12 @@ def _measured(record: Record) -> dict[str, int]:
     """Times of a question by name, TTFT and TPOT among them."""
     stages = record.stages_ns
     found: dict[str, int] = {name: stages[name] for name in ("vision", "prefill", "total") if name in stages}
-    if "prefill" in stages:
+    if "ttft" in stages:
+        found["ttft"] = stages["ttft"]
+    elif "prefill" in stages:
         found["ttft"] = stages["total"] - stages["decode"]
-        if record.output_tokens is not None and record.output_tokens >= 2:
-            found["tpot"] = stages["decode"] // (record.output_tokens - 1)
+    if "decode" in stages and record.output_tokens is not None and record.output_tokens >= 2:
+        found["tpot"] = stages["decode"] // (record.output_tokens - 1)
     return found
 
 

@@ -67,10 +67,18 @@ def _differences(runs: list[Run]) -> list[dict[str, Any]]:
         found.append(
             {"what": "data", "values": [f"{run.header.data.name} ({run.header.data.fingerprint[-8:]})" for run in runs]}
         )
-    passports = [((run.header.artifact and run.header.artifact.passport) or "none")[:8] for run in runs]
+    passports = [_passport(run) for run in runs]
     if len(set(passports)) > 1:
         found.append({"what": "preprocessing", "values": passports})
     return found
+
+
+def _passport(run: Run) -> str:
+    """What tells apart how the pictures were made."""
+    header = run.header
+    if header.settings.endpoint is not None:
+        return header.settings.endpoint.passport
+    return ((header.artifact and header.artifact.passport) or "none")[:8]
 
 
 def _categories(base: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,8 +15,8 @@ def machine_tables(summary: dict[str, Any]) -> list[Table]:
     found = [_validity(summary["validity"])]
     if summary["pooled_sittings"]:
         found.append(_sittings(summary["sittings_detail"]))
-    if summary["limits"] is not None:
-        found.append(_limits(summary["limits"]))
+    if summary["physical_limits"] is not None:
+        found.append(_limits(summary["physical_limits"]))
     rows = tuple(
         (row["what"], mebibytes(row["bytes"]), row["method"])
         for row in summary["memory_methods"]

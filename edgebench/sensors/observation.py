@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CONDITIONS = "conditions.jsonl"
-POWER = "power.csv"
-"""An external meter's readings during the run."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from edgebench.errors import DataError
 if TYPE_CHECKING:
     from pathlib import Path
 
+POWER = "power.csv"
+"""An external meter's readings during a run, in its folder."""
 TIME = ("time", "timestamp", "unix_s", "time_s", "seconds", "datetime")
 WATTS = ("watts", "watt", "power", "power_w", "w")
 
@@ -94,6 +96,12 @@ def read_power_log(path: Path) -> PowerLog:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"cannot be read: {error}", where=path) from error
     return PowerLog(times, watts)
+
+
+def power_log_of(folder: Path) -> PowerLog | None:
+    """Of a run; None where there was no external meter."""
+    path = folder / POWER
+    return read_power_log(path) if path.exists() else None
 
 
 def write_power_log(path: Path, log: PowerLog) -> None:

@@ -19,8 +19,8 @@ from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Unsupported, open_source
 from edgebench.sensors.files import host_root
 from edgebench.sensors.nvml import NoNvml, Nvml
-from edgebench.sensors.observation import CONDITIONS, POWER, Observation
-from edgebench.sensors.power_log import read_power_log, write_power_log
+from edgebench.sensors.observation import CONDITIONS, Observation
+from edgebench.sensors.power_log import POWER, read_power_log, write_power_log
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,6 +54,11 @@ def check_energy(wanted: str) -> None:
         raise UsageError(f"unknown source of energy {wanted!r}", hint=f"known: {', '.join(SOURCES)}, or a file.csv")
 
 
+def on_gpu(engine: str, provider: str | None) -> bool:
+    """Whether an engine computes on an NVIDIA GPU."""
+    return engine.startswith("trt") or any(w in (provider or "").lower() for w in ("cuda", "tensorrt", "nvtensor"))
+
+
 class Watch:
     """A context manager for one sitting; it begins to look when it is entered."""
 
@@ -74,13 +79,14 @@ class Watch:
         self._phase: Literal["before", "during"] = "before"
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._stream: IO[bytes] | None = None
         self._source: Source | None = None
         self._gpu: Nvml | None = None
         self.engine_pids: tuple[int, ...] = ()
         self.why_no_energy: str | None = None
 
     def __enter__(self) -> Self:
-        self._stream: IO[bytes] = (self._folder / CONDITIONS).open("ab", buffering=0)
+        self._stream = (self._folder / CONDITIONS).open("ab", buffering=0)
         self._stream.write(b"\n")  # ends a line that a kill tore
         self._begin_ns = time.time_ns()
         if self._energy in SOURCES:
@@ -105,7 +111,8 @@ class Watch:
         self._thread.join()
         if self._source is not None:
             self._source.close()
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
         if self._energy not in SOURCES:
             with contextlib.suppress(EdgebenchError) if error is not None else contextlib.nullcontext():
                 self._take_power_log()
@@ -115,8 +122,9 @@ class Watch:
         """Such as 'rapl: package-0, dram'; None where there is none, or it is an external meter's."""
         return None if self._source is None else f"{self._source.name}: {self._source.scope}"
 
-    def begin(self) -> None:
-        """The first question is about to be asked."""
+    def begin(self, engine_pid: int | None) -> None:
+        """Questions are about to be asked of a process, the first one or one that took its place."""
+        self.engine_pids = () if engine_pid is None else (engine_pid,)
         if self._phase == "before":
             self.look()
             self._phase = "during"
@@ -136,11 +144,13 @@ class Watch:
         return {"asked_unix_ns": unix, "took_ns": took, "energy_j": energy}
 
     def look(self, *, last: bool = False) -> None:
-        """One observation, now.
+        """One observation, now; none where it was not entered.
 
         Args:
             last: of the sitting, while the engine is still there: what is costly to read is read too.
         """
+        if self._stream is None:
+            return
         with self._lock:
             root = self._root
             own = self._own.seconds()

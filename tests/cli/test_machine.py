@@ -179,7 +179,7 @@ def test_a_quiet_run_is_valid_and_its_energy_and_limits_are_known(cli: Cli, tsv:
     assert energy["watts_mean"] == pytest.approx(20, rel=0.3)
     assert energy["joules_per_sample"] == pytest.approx(energy["joules"] / 40)
     for stage in ("vision", "prefill", "ttft", "tpot"):
-        assert value["limits"]["stages"][stage]["measured_over_least"] > 1
+        assert value["physical_limits"]["stages"][stage]["measured_over_least"] > 1
     sizes = {row["what"]: row["bytes"] for row in value["memory_methods"]}
     assert 0 < sizes["weights"] < sizes["artifact on disk"]
     assert 10 << 20 < sizes["process, proportional"] <= sizes["process peak"]
@@ -249,7 +249,7 @@ def test_a_run_beside_a_busy_process_is_invalid_for_timing_alone(cli: Cli, tsv: 
     assert energy["source"] == "external meter"
     assert energy["watts_mean"] == pytest.approx(7.5, rel=0.01)
     assert energy["measured"] >= 38
-    assert done.json["limits"] is None
+    assert done.json["physical_limits"] is None
     assert (cli.folder / "out" / "power.csv").read_text().startswith("time,watts\n")
     assert "INVALID" in cli("report", "out").out
 
