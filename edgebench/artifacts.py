@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
+from edgebench.cache import bytes_per_token
 from edgebench.engines import ENGINES
 from edgebench.errors import UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.recipes import load_recipe
+from edgebench.records import ArtifactFact
 from edgebench.registry import load
 
 if TYPE_CHECKING:
@@ -45,6 +48,24 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
             hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
         )
     return _embedded(say)
+
+
+def fact_of(artifact: Artifact) -> ArtifactFact:
+    """What a run keeps of its artifact."""
+    manifest = artifact.manifest
+    return ArtifactFact(
+        name=manifest.name,
+        family=manifest.family,
+        dialect=manifest.dialect,
+        precision=manifest.precision,
+        bytes=manifest.bytes,
+        manifest_sha256=artifact.manifest_sha256,
+        source_sha256=manifest.source.sha256,
+        passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
+        parity=None if manifest.parity is None else asdict(manifest.parity),
+        work={name: graph.work for name, graph in manifest.graphs.items() if graph.work is not None},
+        cache_bytes_per_token=None if manifest.decoder is None else bytes_per_token(manifest.decoder),
+    )
 
 
 def is_remote(engine: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.answers import judge
 from edgebench.apart import Died
-from edgebench.artifacts import check_place, is_remote
+from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.calls import call
 from edgebench.endpoint import endpoint_of
@@ -28,7 +28,6 @@ from edgebench.prompts.styles import style as check_style
 from edgebench.records import (
     CHECKPOINT,
     FORMAT,
-    ArtifactFact,
     Limits,
     Record,
     Run,
@@ -40,6 +39,7 @@ from edgebench.records import (
 )
 from edgebench.registry import load, lookup
 from edgebench.runner import Answer, HowToAsk, Query
+from edgebench.sensors.watch import Watch, check_energy, on_gpu
 from edgebench.worker import Reply, Worker, WorkerPlan
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class RunPlan:
     weights: str | None = None
     """The checkpoint, for engines that run it and not the artifact's graphs."""
     limits: Limits = field(default_factory=Limits)
+    energy: str = "auto"
+    """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -121,6 +123,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
     own = own_options(plan)
+    check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
     folder, store, done, sitting = _open_store(plan, header)
@@ -146,14 +149,18 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             options["weights"] = plan.weights
         options |= own
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress)
+        watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
+        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress, watch)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
+            if not remote:
+                stack.enter_context(watch)
             records = desk.called(asked) if remote else (desk.record(*sample, stack) for sample in asked)
             for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
+            watch.look(last=True)
     return folder
 
 
@@ -182,23 +189,11 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
     check_style(style)
     if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
-    fact = None
-    if plan.artifact is not None and manifest is not None:
-        fact = ArtifactFact(
-            name=manifest.name,
-            family=manifest.family,
-            dialect=manifest.dialect,
-            precision=manifest.precision,
-            bytes=manifest.bytes,
-            manifest_sha256=plan.artifact.manifest_sha256,
-            source_sha256=manifest.source.sha256,
-            passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
-            parity=None if manifest.parity is None else asdict(manifest.parity),
-        )
-        if getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
-            # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
-            own = own_options(plan).get("dtype", "fp32")
-            fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None)
+    fact = None if plan.artifact is None else fact_of(plan.artifact)
+    if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+        # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
+        own = own_options(plan).get("dtype", "fp32")
+        fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None, work={})
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
@@ -294,8 +289,11 @@ def _same(run: Run, header: RunHeader) -> None:
 class _Desk:
     """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
 
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress) -> None:
+    def __init__(
+        self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress, watch: Watch
+    ) -> None:
         self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
+        self._watch = watch
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._worker: Worker | None = None
         self._described = False
@@ -317,7 +315,7 @@ class _Desk:
             return record
         query = Query(sample.id, sample.images, sample.question)
         try:
-            reply = self._ask(query, stack)
+            reply, cost = self._ask(query, stack)
         except Died as death:
             self._worker = None
             self._count_death(death, f"sample {sample.id!r}")
@@ -327,6 +325,7 @@ class _Desk:
             peak_memory_bytes=reply.peak_memory_bytes,
             peak_anonymous_bytes=reply.peak.anonymous,
             peak_file_backed_bytes=reply.peak.file_backed,
+            **cost,
         )
         return self._filled(record, reply.answer, reply.error)
 
@@ -395,14 +394,18 @@ class _Desk:
             )
         )
 
-    def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
+    def _ask(self, query: Query, stack: contextlib.ExitStack) -> tuple[Reply, dict[str, Any]]:
+        """The reply, and when, how long and at which energy."""
         if self._worker is None:
             self._worker = self._start(stack)
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
                 self._described = True
-        return self._worker.ask(query)
+            self._watch.begin(self._worker.pid)
+        mark = self._watch.mark()
+        reply = self._worker.ask(query)
+        return reply, self._watch.since(mark)
 
     def _start(self, stack: contextlib.ExitStack) -> Worker:
         while self._end is None:
@@ -428,6 +431,9 @@ class _Desk:
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
             limits=self._run.limits,
+            device=self._plan.profile,
+            energy_source=self._watch.energy_source,
+            no_energy=self._watch.why_no_energy,
         )
 
     def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:

@@ -21,6 +21,8 @@ from edgebench.config import build
 from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.profiles import DeviceProfile
+from edgebench.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +79,9 @@ class ArtifactFact:
     source_sha256: str
     passport: str | None
     parity: dict[str, Any] | None
+    work: dict[str, Work] = field(default_factory=dict)
+    """By graph; empty where the manifest does not state it."""
+    cache_bytes_per_token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,12 @@ class Sitting:
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
     limits: Limits | None = None
+    energy_source: str | None = None
+    """Such as 'rapl: package-0'; None where no counter was read."""
+    no_energy: str | None = None
+    """Why not."""
+    device: DeviceProfile | None = None
+    """The profile as it was then."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +193,12 @@ class Record:
     """The same of its anonymous memory, which cannot be dropped without swap."""
     peak_file_backed_bytes: int | None = None
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
+    asked_unix_ns: int | None = None
+    """When it was put to the engine's process."""
+    took_ns: int | None = None
+    """From then until its answer was back."""
+    energy_j: float | None = None
+    """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""

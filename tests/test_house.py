@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording"],
+    ["config", "registry", "places", "wording", "work"],
     ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"],
+    ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -37,7 +38,7 @@ LAYERS = [
     ["checkpoints"],
     ["engines", "export", "pack"],
     ["runner", "artifacts", "apart"],
-    ["worker", "calls", "report"],
+    ["worker", "calls", "report", "estimate", "host_peaks"],
     ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],

@@ -118,6 +118,14 @@ LONGEST_S = 1e6
     show_default=True,
     help="How often an engine's process that died is started again.",
 )
+@click.option(
+    "--energy",
+    metavar="SOURCE",
+    default="auto",
+    show_default=True,
+    help="auto, rapl (CPU packages), nvml (an NVIDIA board), jetson (its INA rails), or FILE.csv of an external meter "
+    "(columns time and watts), read when the run ends.",
+)
 @endpoint_options
 @json_option
 def run(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgebench.checkpoints.files import find_weights
 from edgebench.errors import CheckpointError, EdgebenchError, MissingExtraError, UsageError
 from edgebench.export import FAMILIES
+from edgebench.export.operations import counted
 from edgebench.export.request import ExportRequest
 from edgebench.manifest import is_artifact, read_artifact, write_manifest
 from edgebench.registry import load, lookup
@@ -114,7 +115,7 @@ def export(
             wrote=wrote,
         )
         manifest = load(lookup(FAMILIES, recipe.family, what="family"))(request)
-        write_manifest(partial, manifest)
+        write_manifest(partial, counted(partial, manifest))
         if output.exists():
             shutil.rmtree(output)
         partial.chmod(0o755)

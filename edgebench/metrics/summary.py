@@ -13,7 +13,10 @@ from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.machine import Machine
 from edgebench.records import NO_ANSWER, Sitting
+from edgebench.sensors.observation import read_observations
+from edgebench.sensors.power_log import power_log_of
 
 if TYPE_CHECKING:
     from edgebench.records import Record, Run
@@ -133,12 +136,16 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     settings = header.settings
     used = matcher or settings.matcher
     tally = _Tally()
+    machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
+            machine.sit(line)
         else:
+            right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
+            machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
     return {
@@ -196,6 +203,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "kinds_method": sittings[-1].memory_kinds_method if sittings else None,
             "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
         },
+        **machine.found(list(read_observations(run.folder))),
         "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
         "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},

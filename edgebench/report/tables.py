@@ -112,6 +112,9 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
                 "the most frequent reasons; all are in records.jsonl, and `--retry-failed` asks them again",
             )
         )
+    from edgebench.report.machine import machine_tables
+
+    tables += machine_tables(summary)
     tables.append(_conditions(summary))
     return tables
 
@@ -314,6 +317,21 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
                 UNKNOWN if r["throughput"]["questions_per_s"] is None else f"{r['throughput']['questions_per_s']:.2f}"
                 for r in runs
             ],
+        )
+    )
+    rows.append(row("valid for timing", [r["validity"]["timing"].upper() for r in runs]))
+    for stage in ("vision", "ttft", "tpot"):
+        cells = [
+            ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {}).get("measured_over_least")
+            for r in runs
+        ]
+        if any(cell is not None for cell in cells):
+            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
+            rows.append(row(name, [UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells]))
+    rows.append(
+        row(
+            "energy, joules a sample",
+            [UNKNOWN if (j := r["energy"]["joules_per_sample"]) is None else f"{j:.4g}" for r in runs],
         )
     )
     for key, name in (
