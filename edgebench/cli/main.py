@@ -23,6 +23,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "score": ("edgebench.cli.score:score", "Score a run again, without inference."),
     "report": ("edgebench.cli.report:report", "Report a run."),
     "compare": ("edgebench.cli.compare:compare", "Set runs side by side: what changed, and what it cost."),
+    "runs": ("edgebench.cli.runs:runs", "List, filter and query runs."),
+    "convert": (
+        "edgebench.cli.convert:convert",
+        "Write runs in the forms of other tools: CSV, Parquet, VLMEvalKit, lm-eval.",
+    ),
     "pack": ("edgebench.cli.pack:pack", "Turn your own pictures and videos into a benchmark."),
     "models": ("edgebench.cli.listing:models", "List the recipes."),
     "engines": ("edgebench.cli.listing:engines", "List the engines."),

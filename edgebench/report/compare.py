@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgebench.errors import RunError
 from edgebench.metrics.delta import delta, judged
+from edgebench.metrics.pareto import COSTS, figures, pareto
 from edgebench.metrics.summary import summarize
-from edgebench.report.tables import label
+from edgebench.report.labels import labels
 
 if TYPE_CHECKING:
     from edgebench.records import Run
@@ -30,7 +31,7 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
     if len(runs) < 2:
         raise RunError("a comparison takes two runs or more")
     summaries = [summarize(run) for run in runs]
-    differences = _differences(runs)
+    differences = differences_of(runs)
     if differences and not anyway:
         named = "; ".join(f"{d['what']}: {' / '.join(map(str, d['values']))}" for d in differences)
         raise RunError(
@@ -43,20 +44,70 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
             where=runs[0].folder,
             hint="export it with --parity, or pass --anyway",
         )
-    answers = [judged(run) for run in runs]
-    pairs = [
+    return {"runs": summaries, "pairs": pairs(runs, summaries), "differences": differences} | overview(summaries)
+
+
+def pairs(runs: list[Run], summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each run against the first, question by question."""
+    names = labels(summaries)
+    base, *others = (judged(run) for run in runs)
+    return [
         {
-            "base": label(summaries[0]),
-            "other": label(summaries[k]),
-            **delta(answers[0], answers[k]),
-            "categories": _categories(summaries[0], summaries[k]),
+            "base": names[0],
+            "other": name,
+            **delta(base, other),
+            "memory": _memory(summaries[0], summary),
+            "categories": _categories(summaries[0], summary),
         }
-        for k in range(1, len(runs))
+        for name, other, summary in zip(names[1:], others, summaries[1:], strict=True)
     ]
-    return {"runs": summaries, "pairs": pairs, "differences": differences}
 
 
-def _differences(runs: list[Run]) -> list[dict[str, Any]]:
+def overview(summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is said of all runs at once: which of them are dominated, and what differs around them."""
+    points = [figures(s) for s in summaries]
+    return {
+        "pareto": {
+            "points": points,
+            "dominated_by": pareto(points),
+            **{f"dominated_by_{c}": pareto(points, (c,)) for c in COSTS},
+        },
+        "environment": environment(summaries),
+    }
+
+
+def environment(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Facts of hosts, packages, engines and profiles that are not the same in all runs."""
+    facts = [_facts(s) for s in summaries]
+    names = dict.fromkeys(name for f in facts for name in f)
+    rows = [{"what": name, "values": [f.get(name) for f in facts]} for name in names]
+    return [row for row in rows if any(v != row["values"][0] for v in row["values"][1:])]
+
+
+def _facts(summary: dict[str, Any]) -> dict[str, Any]:
+    host: dict[str, Any] = dict(summary["host"] or {})
+    packages: dict[str, Any] = host.pop("packages", {})
+    settings = summary["settings"]
+    return (
+        host
+        | packages
+        | {f"engine: {k}": str(v) for k, v in (summary["engine"] or {}).items()}
+        | {name: settings[name] for name in ("engine", "provider", "memory")}
+    )
+
+
+def _memory(base: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ratios other / base. Each is one reading a run, so there is no interval."""
+    rows = []
+    for name in ("artifact_bytes", "after_load_bytes", "peak_bytes"):
+        values = [s["memory"][name] for s in (base, other)]
+        ratio = values[1] / values[0] if values[0] and values[1] is not None else None
+        rows.append({"what": name, "base": values[0], "other": values[1], "ratio": ratio, "interval": None})
+    return rows
+
+
+def differences_of(runs: list[Run]) -> list[dict[str, Any]]:
+    """Settings, data and preprocessing that decide an answer and are not the same in all runs."""
     found = []
     for name in MUST_AGREE:
         values = [getattr(run.header.settings, name) for run in runs]
