@@ -11,6 +11,7 @@ from edgebench.metrics.summary import summarize
 from edgebench.report.labels import labels
 
 if TYPE_CHECKING:
+    from edgebench.metrics.delta import Judged
     from edgebench.records import Run
 
 MUST_AGREE = ("bench", "scoring", "matcher", "prompt_style", "image_path", "limit", "perturbation", "reuse")
@@ -30,27 +31,38 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
     """
     if len(runs) < 2:
         raise RunError("a comparison takes two runs or more")
+    differences = asked_the_same(runs, anyway=anyway)
     summaries = [summarize(run) for run in runs]
-    differences = differences_of(runs)
+    found = pairs(summaries, [judged(run) for run in runs])
+    return {"runs": summaries, "pairs": found, "differences": differences} | overview(summaries)
+
+
+def asked_the_same(runs: list[Run], *, anyway: bool) -> list[dict[str, Any]]:
+    """What decides an answer and is not the same in all runs; nothing, unless `anyway` is set.
+
+    Raises:
+        RunError: something differs, or the base was never compared with its checkpoint, and `anyway` is not set.
+    """
+    differences = _differences(runs)
     if differences and not anyway:
         named = "; ".join(f"{d['what']}: {' / '.join(map(str, d['values']))}" for d in differences)
         raise RunError(
             f"these runs were not asked the same ({named})", hint="pass --anyway to compare them all the same"
         )
-    base_artifact = runs[0].header.artifact
-    if base_artifact is not None and base_artifact.parity is None and not anyway:
+    base = runs[0].header.artifact
+    if base is not None and base.parity is None and not anyway:
         raise RunError(
             "the base was never compared with its checkpoint, so a difference from it says nothing",
             where=runs[0].folder,
             hint="export it with --parity, or pass --anyway",
         )
-    return {"runs": summaries, "pairs": pairs(runs, summaries), "differences": differences} | overview(summaries)
+    return differences
 
 
-def pairs(runs: list[Run], summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def pairs(summaries: list[dict[str, Any]], answers: list[dict[str, Judged]]) -> list[dict[str, Any]]:
     """Each run against the first, question by question."""
     names = labels(summaries)
-    base, *others = (judged(run) for run in runs)
+    base, *others = answers
     return [
         {
             "base": names[0],
@@ -106,8 +118,7 @@ def _memory(base: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]
     return rows
 
 
-def differences_of(runs: list[Run]) -> list[dict[str, Any]]:
-    """Settings, data and preprocessing that decide an answer and are not the same in all runs."""
+def _differences(runs: list[Run]) -> list[dict[str, Any]]:
     found = []
     for name in MUST_AGREE:
         values = [getattr(run.header.settings, name) for run in runs]

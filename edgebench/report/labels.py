@@ -22,13 +22,19 @@ def labels(summaries: list[dict[str, Any]]) -> list[str]:
     return [f"{name} #{k}" if again[name] > 1 else name for k, name in enumerate(names, 1)]
 
 
-def short(names: list[str]) -> list[str]:
-    """The same names for marks in a picture: without the words that all of them share, 22 characters at most."""
+def distinct(names: list[str]) -> list[str]:
+    """The same names without the words that all of them share, where what is left still tells them apart."""
+    if len(names) < 2:
+        return names
     words = [name.replace(" / ", " ").replace(", ", " ").split(" ") for name in names]
-    shared = set(words[0]).intersection(*words[1:]) if len(names) > 1 else set()
+    shared = set(words[0]).intersection(*words[1:])
     found = [" ".join(w for w in name if w not in shared) for name in words]
-    found = [f if len(f) <= 22 else f[:21] + "…" for f in found]
-    return found if len(set(found)) == len(found) and all(found) else [f"#{k}" for k in range(1, len(names) + 1)]
+    return found if len(set(found)) == len(found) and all(found) else names
+
+
+def short(names: list[str]) -> list[str]:
+    """Names for the marks of a picture: 22 characters at most."""
+    return [n if len(n) <= 22 else f"{n[:19]}… {k}" for k, n in enumerate(distinct(names), 1)]
 
 
 def _tells_apart(name: str, names: list[str], shown: list[str]) -> bool:
