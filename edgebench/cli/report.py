@@ -32,20 +32,18 @@ def report(runs: tuple[Path, ...], markdown: bool, page: Path | None, anyway: bo
     from edgebench.report.written import write_report
 
     opened = [Run(folder) for folder in runs]
+    summaries = [summarize(run) for run in opened]
     if page is not None:
         from edgebench.report.html import html
 
-        text = html(opened, anyway=anyway)
+        text = html(opened, summaries, anyway=anyway)
         try:
             page.write_text(text, encoding="utf-8")
         except OSError as error:
             raise RunError(f"cannot be written: {error.strerror or error}", where=page) from error
-    summaries = []
-    for run in opened:
-        summary = summarize(run)
+    for run, summary in zip(opened, summaries, strict=True):
         tables = run_tables(summary)
         write_report(run.folder, summary, tables)
-        summaries.append(summary)
         if markdown and not as_json:
             click.echo(to_markdown(tables), nl=False)
         elif not as_json and page is None:

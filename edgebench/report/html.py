@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import MissingExtraError
 from edgebench.metrics.delta import SPEEDS, delta, judged
 from edgebench.metrics.latency import ESTIMATORS
-from edgebench.metrics.summary import summarize
 from edgebench.report import plots
 from edgebench.report.compare import asked_the_same, overview, pairs
 from edgebench.report.delta import delta_tables, points
@@ -30,11 +29,12 @@ LONG_WORD = 24
 TEMPLATE = Path(__file__).resolve().parent.parent / "data" / "report.html"
 
 
-def html(runs: list[Run], *, anyway: bool = False) -> str:
+def html(runs: list[Run], summaries: list[dict[str, Any]], *, anyway: bool = False) -> str:
     """The page.
 
     Args:
         runs: the first one without a perturbation is the base; perturbed ones give the robustness curves.
+        summaries: of the same runs, see `edgebench.metrics.summary`.
         anyway: show runs that were not asked the same; the differences are listed on top.
 
     Raises:
@@ -50,7 +50,7 @@ def html(runs: list[Run], *, anyway: bool = False) -> str:
     environment.filters["cell"] = _cell
     environment.tests["long"] = lambda text: max(map(len, text.split()), default=0) > LONG_WORD
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(_page(runs, anyway=anyway)) + "\n"
+    return template.render(_page(runs, summaries, anyway=anyway)) + "\n"
 
 
 def _cell(text: str) -> str:
@@ -59,8 +59,7 @@ def _cell(text: str) -> str:
     return re.sub(r"(?<=\d) (?=(?:%|ms|s|MiB|KiB|points)(?:\W|$))", "\N{NO-BREAK SPACE}", shown)
 
 
-def _page(runs: list[Run], *, anyway: bool) -> dict[str, Any]:
-    every_summary = [summarize(run) for run in runs]
+def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool) -> dict[str, Any]:
     every_answer = [judged(run) for run in runs]
     every_name = [clean(name) for name in distinct(labels(every_summary))]
     main = [k for k, run in enumerate(runs) if run.header.settings.perturbation is None] or list(range(len(runs)))
