@@ -46,13 +46,36 @@ def order_statistics(n: int, q: float, level: float = 0.95) -> tuple[int, int] |
     """
     if n == 0:
         return None
-    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    k = np.arange(n + 1)
-    density = np.exp(logs[n] - logs - logs[::-1] + k * math.log(q) + (n - k) * math.log1p(-q))
+    density = _binomial(n, q)
     tail = (1 - level) / 2
     low = int(np.searchsorted(np.cumsum(density), tail, side="right"))
     high = n - int(np.searchsorted(np.cumsum(density[::-1]), tail, side="right")) + 1
     return (low, high) if low >= 1 and high <= n else None
+
+
+def early_stopping_rank(n: int, q: float, confidence: float = 0.99) -> int | None:
+    """Rank (from 1) of MLPerf's early-stopping estimate of the quantile `q`: an upper bound of that confidence.
+
+    The `t` largest of n samples are discarded down to the last of them, for the largest t with which t or fewer of n
+    independent samples lie above the quantile in less than 1 - confidence of all cases.
+
+    Returns:
+        None where n samples are too few: t has to be 1 at least.
+
+    Source: MLPerf Inference rules, appendix Early Stopping; LoadGen, `PerformanceSummary::EarlyStopping`.
+    """
+    if n == 0:
+        return None
+    t = int(np.searchsorted(np.cumsum(_binomial(n, 1 - q)), 1 - confidence, side="left")) - 1
+    return n - t + 1 if t >= 1 else None
+
+
+def _binomial(n: int, q: float) -> NDArray[np.float64]:
+    """Probabilities of 0 to n successes, each of probability q: float64 [n + 1]."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    k = np.arange(n + 1)
+    found: NDArray[np.float64] = np.exp(logs[n] - logs - logs[::-1] + k * math.log(q) + (n - k) * math.log1p(-q))
+    return found
 
 
 def bootstrap(statistic: Callable[[NDArray[np.int64]], float | None], labels: NDArray[np.bool_]) -> Interval | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.metrics.intervals import order_statistics
+from edgebench.metrics.intervals import early_stopping_rank, order_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,8 @@ ESTIMATORS = {
     "percentile": "nearest rank (inverse of the empirical distribution): a time that was measured; null below 100 / (100 - p) samples",
     "percentile_interval": "95 %, two order statistics by the binomial distribution (Conover 1999), free of any distribution; "
     "samples are taken as independent; null where there are too few samples for both ends",
+    "percentile_early_stopping": "MLPerf Inference's early-stopping estimate: an upper bound of the percentile, 99 % confidence; "
+    "null where there are too few samples",
     "mean": "arithmetic mean",
     "ttft": "time to first token from the encoded bytes: total - decode",
     "ttft_from_tensor": "time to first token from the finished input tensors: total - decode - preprocess",
@@ -51,18 +53,19 @@ def percentile_ns(values: Sequence[int], q: int) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _ranks(n: int, q: int) -> tuple[int, int] | None:
-    return order_statistics(n, q / 100)
+def _ranks(n: int, q: int) -> tuple[tuple[int, int] | None, int | None]:
+    return order_statistics(n, q / 100), early_stopping_rank(n, q / 100)
 
 
 def stage_ms(values: Sequence[int]) -> dict[str, Any]:
-    """p50, p90 and p99 with their intervals, and the mean, in milliseconds, and the number of values."""
+    """p50, p90 and p99 as in `ESTIMATORS`, and the mean, in milliseconds, and the number of values."""
     ordered = np.sort(np.asarray(values, dtype=np.int64))
     found: dict[str, Any] = {"n": len(values)}
     for q in PERCENTILES:
         ns = percentile_ns(values, q)
-        ranks = None if ns is None else _ranks(len(ordered), q)
+        ranks, bound = (None, None) if ns is None else _ranks(len(ordered), q)
         found[f"p{q}"] = None if ns is None else ns / 1e6
         found[f"p{q}_interval"] = None if ranks is None else [float(ordered[r - 1]) / 1e6 for r in ranks]
+        found[f"p{q}_early_stopping"] = None if bound is None else float(ordered[bound - 1]) / 1e6
     found["mean"] = float(ordered.mean()) / 1e6 if len(ordered) else None
     return found

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgebench.metrics.binary import auroc, balanced_accuracy, binary_scores, eer, roc
-from edgebench.metrics.intervals import bootstrap, difference_interval, order_statistics, ratio_interval, wilson
+from edgebench.metrics.intervals import (
+    bootstrap,
+    difference_interval,
+    early_stopping_rank,
+    order_statistics,
+    ratio_interval,
+    wilson,
+)
 from edgebench.metrics.latency import derived_ns, percentile_ns, stage_ms
 from edgebench.metrics.paired import mcnemar_exact, paired
 from edgebench.metrics.pareto import pareto
@@ -111,6 +118,33 @@ def test_the_interval_of_a_percentile_agrees_with_scipy(n: int, q: float) -> Non
     reference = stats.quantile_test(np.arange(1.0, n + 1), q=0, p=q).confidence_interval(0.95)
     known = not np.isnan([reference.low, reference.high]).any()
     assert order_statistics(n, q) == ((reference.low, reference.high) if known else None)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.99])
+def test_the_upper_bound_is_mlperf_s_early_stopping_estimate(q: float) -> None:
+    special = pytest.importorskip("scipy.special")
+
+    def needed(t: int) -> int:
+        """LoadGen's smallest h with betainc(h, t + 1, q) < 1 - 0.99, and t beside it."""
+        h = 1
+        while special.betainc(h, t + 1, q) >= 0.01:
+            h += 1
+        return h + t
+
+    for n in (1, 10, 44, 64, 65, 400, 661, 662, 1176):
+        t = 1
+        if n < needed(1):
+            assert early_stopping_rank(n, q) is None
+            continue
+        while n >= needed(t + 1):
+            t += 1
+            if t > 40:
+                break
+        if t <= 40:
+            assert early_stopping_rank(n, q) == n - t + 1
+    assert early_stopping_rank(661, 0.99) is None
+    assert early_stopping_rank(662, 0.99) == 662, "MLPerf's 662 queries for the 99th percentile"
+    assert early_stopping_rank(64, 0.9) == 64, "and its 64 for the 90th"
 
 
 def test_a_percentile_has_an_interval_only_from_enough_samples() -> None:
