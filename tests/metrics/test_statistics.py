@@ -145,6 +145,7 @@ def test_the_upper_bound_is_mlperf_s_early_stopping_estimate(q: float) -> None:
     assert early_stopping_rank(661, 0.99) is None
     assert early_stopping_rank(662, 0.99) == 662, "MLPerf's 662 queries for the 99th percentile"
     assert early_stopping_rank(64, 0.9) == 64, "and its 64 for the 90th"
+    assert early_stopping_rank(700, 0.9) == 650, 'LoadGen 6.0.17: "Would discard 50 highest latency queries"'
 
 
 def test_a_percentile_has_an_interval_only_from_enough_samples() -> None:
