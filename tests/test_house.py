@@ -27,7 +27,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged"],
+    ["manifest", "environment", "profiles", "cache", "forged", "devices"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -36,9 +36,9 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["engines", "export", "pack"],
-    ["runner"],
+    ["runner", "apart"],
     ["worker", "report", "convert"],
-    ["pipeline"],
+    ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
 ]
