@@ -13,6 +13,7 @@ import pytest
 from edgebench.benches import BENCHES
 from edgebench.cli.main import COMMANDS
 from edgebench.config import shipped_yaml
+from edgebench.convert import FORMS
 from edgebench.engines import ENGINES
 from edgebench.errors import EdgebenchError, exit_codes
 from edgebench.export import FAMILIES
@@ -38,7 +39,7 @@ LAYERS = [
     ["checkpoints"],
     ["engines", "export", "pack"],
     ["runner", "artifacts", "apart"],
-    ["worker", "calls", "report", "estimate", "host_peaks"],
+    ["worker", "calls", "report", "convert", "estimate", "host_peaks"],
     ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
@@ -120,7 +121,7 @@ def test_a_run_needs_no_torch(module: str) -> None:
 
 
 def test_every_row_of_every_table_loads() -> None:
-    for target, _ in (*BENCHES.values(), *ENGINES.values(), *COMMANDS.values()):
+    for target, _ in (*BENCHES.values(), *ENGINES.values(), *COMMANDS.values(), *FORMS.values()):
         assert load(target)
     pytest.importorskip("torch")
     for target in FAMILIES.values():

@@ -26,6 +26,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "estimate": ("edgebench.cli.estimate:estimate", "Whether a model can fit a device, and what it cannot beat there."),
     "gate": ("edgebench.cli.gate:gate", "PASS or FAIL of a run against a device's budgets."),
     "profile": ("edgebench.cli.profile:profile", "Measure this machine and write its device profile."),
+    "runs": ("edgebench.cli.runs:runs", "List, filter and query runs."),
+    "convert": (
+        "edgebench.cli.convert:convert",
+        "Write runs in the forms of other tools: CSV, Parquet, VLMEvalKit, lm-eval.",
+    ),
     "pack": ("edgebench.cli.pack:pack", "Turn your own pictures and videos into a benchmark."),
     "doctor": ("edgebench.cli.doctor:doctor", "Say which engines can build and run here, and why the others cannot."),
     "models": ("edgebench.cli.listing:models", "List the recipes."),

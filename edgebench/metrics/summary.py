@@ -12,7 +12,7 @@ from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
-from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
 from edgebench.metrics.machine import Machine
 from edgebench.records import NO_ANSWER, Sitting
 from edgebench.sensors.observation import read_observations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ERRORS_SHOWN = 10
 IDS_SHOWN = 10
 """Of the samples that failed for one reason."""
+DERIVED = ("ttft", "ttft_from_tensor", "tpot")
 PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
 
@@ -47,8 +48,7 @@ class _Tally:
         self.methods: dict[str, int] = {}
         self.errors: dict[str, tuple[int, list[str]]] = {}
         self.unparsed_by_target: dict[str, int] = {}
-        self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, "ttft")}
-        self.tpot: list[int] = []
+        self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, *DERIVED)}
         self.output_tokens: list[int] = []
         self.prompt_tokens: list[int] = []
         self.forged: list[bool] = []
@@ -114,12 +114,8 @@ class _Tally:
             self.output_tokens.append(record.output_tokens)
         if record.prompt_tokens is not None:
             self.prompt_tokens.append(record.prompt_tokens)
-        if "ttft" in stages:
-            self.stages["ttft"].append(stages["ttft"])
-        elif "prefill" in stages:
-            self.stages["ttft"].append(stages["total"] - stages["decode"])
-        if "decode" in stages and record.output_tokens is not None and record.output_tokens >= 2:
-            self.tpot.append(stages["decode"] // (record.output_tokens - 1))
+        for name, value in derived_ns(stages, record.output_tokens).items():
+            self.stages[name].append(value)
 
 
 def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
@@ -183,9 +179,9 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             }
             for slug, (a, r, z, f) in sorted(tally.by_category.items())
         },
-        "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values}
-        | ({"tpot": stage_ms(tally.tpot)} if tally.tpot else {}),
+        "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values},
         "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
+        "latency_estimators": ESTIMATORS,
         "throughput": {
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",

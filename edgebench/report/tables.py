@@ -15,6 +15,7 @@ STAGE_NAMES = {
     "prefill": "prefill",
     "decode": "decode",
     "ttft": "TTFT",
+    "ttft_from_tensor": "TTFT from the input tensors",
     "tpot": "TPOT (a token)",
     "total": "total",
 }
@@ -157,12 +158,12 @@ def _score_tables(scores: dict[str, Any]) -> list[Table]:
 
 def _latency(summary: dict[str, Any]) -> Table:
     rows = tuple(
-        (name, *(milliseconds(row[f"p{q}"]) for q in (50, 90, 99)), milliseconds(row["mean"]), str(row["n"]))
+        (name, *(_percentile(row, q) for q in (50, 90, 99)), milliseconds(row["mean"]), str(row["n"]))
         for stage, name in STAGE_NAMES.items()
         if (row := summary["latency_ms"].get(stage)) is not None
     )
     speed = summary["throughput"]["questions_per_s"]
-    note = f"{UNKNOWN if speed is None else f'{speed:.2f}'} questions/s one at a time; '–' where there are too few for that percentile"
+    note = f"{UNKNOWN if speed is None else f'{speed:.2f}'} questions/s one at a time; nearest-rank percentiles with 95 % order-statistic intervals; '–' where there are too few samples for that percentile or interval"
     if summary["service"] is not None:
         note = "an API's latency, not a device's: network and queue included. " + note
     return Table("Latency, ms", ("stage", "p50", "p90", "p99", "mean", "n"), rows, note)
@@ -180,6 +181,15 @@ def _service(service: dict[str, Any]) -> Table:
         ("memory", UNKNOWN),
     )
     return Table("Service", ("", ""), rows, f"cost: {service['cost_note']}")
+
+
+def _percentile(row: dict[str, Any], q: int) -> str:
+    """A percentile and its interval."""
+    value, interval = row[f"p{q}"], row.get(f"p{q}_interval")
+    if value is None:
+        return UNKNOWN
+    ends = UNKNOWN if interval is None else ", ".join(milliseconds(v) for v in interval)
+    return f"{milliseconds(value)}  [{ends}]"
 
 
 def _memory(summary: dict[str, Any]) -> Table:
@@ -267,9 +277,11 @@ def _parity(artifact: dict[str, Any] | None) -> str:
 def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     """Runs side by side; the first one is the base."""
     from edgebench.report.delta import delta_tables
+    from edgebench.report.labels import labels
+    from edgebench.report.overview import overview_tables
 
     runs = comparison["runs"]
-    columns = ("", *(label(r) for r in runs))
+    columns = ("", *labels(runs))
 
     def row(name: str, cells: list[str]) -> tuple[str, ...]:
         return (name, *cells)
@@ -346,6 +358,7 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     tables = [
         Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
     ]
+    tables += overview_tables(comparison, columns[1:])
     for pair in comparison["pairs"]:
         tables += delta_tables(pair)
     if comparison["differences"]:
