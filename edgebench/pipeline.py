@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
-from edgebench.answers import judge
 from edgebench.benches import BENCHES
+from edgebench.desk import Desk
 from edgebench.engines import ENGINES
-from edgebench.environment import describe_host
-from edgebench.errors import EngineError, RunError, UsageError
+from edgebench.environment import now
+from edgebench.errors import RunError, UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
@@ -21,21 +21,18 @@ from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
+from edgebench.protocols import open_protocol
 from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import FORMAT, ArtifactFact, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
-from edgebench.runner import HowToAsk, Query
-from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
+from edgebench.runner import HowToAsk
+from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from edgebench.benches.base import Bench, Sample
+    from edgebench.benches.base import Bench
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
-
-RESTARTS = 3
-"""How often in one sitting a dead engine is started again."""
-FAILURES_IN_A_ROW = 10
-"""So many engine errors in a row end the sitting: the fault is not the samples'."""
+    from edgebench.protocols import Procedure
 
 
 class Progress(Protocol):
@@ -74,6 +71,12 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    protocol: str | None = None
+    """How MMFakeBench is asked; see `edgebench.protocols`."""
+    prompts: str | None = None
+    knowledge: str | None = None
+    detectors: dict[str, Artifact] = field(default_factory=dict)
+    """Stage of `mixed` -> its own artifact."""
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -134,7 +137,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
-    header = _header(plan, bench)
+    protocol = open_protocol(bench, plan)
+    header = _header(plan, bench, protocol)
     folder, store, done, sitting = _open_store(plan, header)
     with store:
         total = header.data.questions
@@ -148,15 +152,18 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             max_new_tokens=header.settings.max_new_tokens,
             perturbation=perturbation,
             max_pixels=plan.max_pixels,
-            reuse=plan.reuse,
+            reuse=plan.reuse or (protocol is not None and protocol.several_calls),
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
+        worker = WorkerPlan(engine_class, plan.artifact, profile, options, how)
+        desk = Desk(worker, store, sitting, plan, protocol)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
+            if protocol is not None:
+                desk.look_up = protocol.begin(folder, stack)
             for sample in bench.samples():
                 if sample.id in done:
                     continue
@@ -166,7 +173,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     return folder
 
 
-def _header(plan: RunPlan, bench: Bench) -> RunHeader:
+def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeader:
     manifest = None if plan.artifact is None else plan.artifact.manifest
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
@@ -199,9 +206,12 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        protocol=None if protocol is None else protocol.label,
+        prompts=None if protocol is None else protocol.instructions.label,
+        knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
     )
     return RunHeader(
-        format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
+        format=FORMAT, created=now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
     )
 
 
@@ -266,97 +276,3 @@ def _same(run: Run, header: RunHeader) -> None:
             where=run.folder,
             hint="pass the same options, or another --output",
         )
-
-
-class _Desk:
-    """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
-
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan) -> None:
-        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
-        self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        self._worker: Worker | None = None
-        self._described = False
-        self._deaths = 0
-        self._failures = 0
-        how = worker.how.perturbation
-        self._facts = {} if how is None else how.facts()
-
-    def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
-        """The record of one sample.
-
-        Raises:
-            EngineError: the engine cannot be started, or fails again and again.
-        """
-        record = Record(
-            id=sample.id,
-            sitting=self._sitting,
-            target=sample.target,
-            category=sample.category,
-            options=dict(sample.question.options) or None,
-            forged_option=sample.question.forged_option,
-            facts=sample.facts | self._facts,
-        )
-        if sample.problem is not None:
-            return replace(record, error=sample.problem)
-        if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
-        query = Query(sample.id, sample.images, sample.question)
-        try:
-            reply = self._ask(query, stack)
-        except WorkerDied as death:
-            self._deaths += 1
-            if self._worker is None or self._deaths > RESTARTS:
-                raise
-            self._worker = None
-            return replace(record, error=f"engine: {death}")
-        record = replace(
-            record,
-            peak_memory_bytes=reply.peak_memory_bytes,
-            peak_anonymous_bytes=reply.peak.anonymous,
-            peak_file_backed_bytes=reply.peak.file_backed,
-        )
-        if reply.answer is None:
-            self._count_failure(reply.error or "")
-            return replace(record, error=reply.error)
-        self._failures = 0
-        record = replace(record, **vars(reply.answer))
-        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=answer, method=method)
-
-    def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
-        if self._worker is None:
-            self._worker = stack.enter_context(Worker(self._plan))
-            warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
-            if not self._described:
-                self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
-                self._described = True
-        return self._worker.ask(query)
-
-    def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
-        ready = worker.ready
-        return Sitting(
-            sitting=self._sitting,
-            started=_now(),
-            host=describe_host(),
-            engine=ready.facts,
-            load_ns=ready.load_ns,
-            warmup_ns=warmup,
-            memory_after_load_bytes=ready.memory_bytes,
-            anonymous_after_load_bytes=ready.resident.anonymous,
-            file_backed_after_load_bytes=ready.resident.file_backed,
-            memory_method=ready.memory_method,
-            memory_kinds_method=ready.kinds_method,
-            profile=self._plan.profile.name,
-        )
-
-    def _count_failure(self, error: str) -> None:
-        self._failures = self._failures + 1 if error.startswith("engine: ") else 0
-        if self._failures >= FAILURES_IN_A_ROW:
-            raise EngineError(
-                f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues",
-            )
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -52,6 +52,12 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    protocol: str | None = None
+    """MMFakeBench: 'standard', 'mmd-agent' or 'mixed', with its detectors."""
+    prompts: str | None = None
+    """Name and hash of the instructions; see `edgebench.agent.instructions`."""
+    knowledge: str | None = None
+    """Where an agent's knowledge came from."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,45 @@ class Sitting:
 
 
 @dataclass(frozen=True)
+class Knowledge:
+    """What was looked up, and what came of it."""
+
+    query: str
+    status: str
+    """found, nothing (no such article), no query (no entity was named), off (no source), not cached (a frozen cache
+    that lacks it) or unreachable (the source did not answer)."""
+    text: str = ""
+    """The beginning of the article, at most five sentences; empty where there is none."""
+    title: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    """unreachable: why."""
+    elapsed_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of a protocol that takes several: a question to a language model, or a detector's score."""
+
+    step: str
+    """entity, analysis, text_verdict, description, image_verdict or consistency; or text_detector, image_detector,
+    cross_detector."""
+    prompt: str | None = None
+    text: str | None = None
+    """What the model wrote."""
+    score: float | None = None
+    """P(forged) of a detector, in [0, 1]."""
+    finish: str | None = None
+    stages_ns: dict[str, int] = field(default_factory=dict)
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    reused_tokens: int | None = None
+    """Tokens of the prompt whose cache was there from the call before."""
+    knowledge: Knowledge | None = None
+    """What this step was given."""
+
+
+@dataclass(frozen=True)
 class Record:
     """One answered, or failed, question."""
 
@@ -158,6 +203,8 @@ class Record:
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
     """What the bench knows of the sample: file format, generator, ..."""
+    trace: tuple[Call, ...] = ()
+    """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None
     """Why the question could not be asked or answered."""
     not_asked: str | None = None
@@ -166,8 +213,12 @@ class Record:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain: dict[str, Any] = dataclasses.asdict(value)
-    return {k: v for k, v in plain.items() if v is not None and v != {}}
+    return _said(dataclasses.asdict(value))
+
+
+def _said(plain: dict[str, Any]) -> dict[str, Any]:
+    found = {k: [_said(v) for v in value] if isinstance(value, tuple) else value for k, value in plain.items()}
+    return {k: v for k, v in found.items() if v is not None and v not in ({}, [])}
 
 
 class Run:

@@ -49,6 +49,8 @@ class Query:
     question: Question
     warmup: bool = False
     """Nothing of it is reused."""
+    fresh: bool = False
+    """It takes nothing of the question before."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Runner:
             SampleError: this sample cannot be read or put to the model.
             EngineError: the runtime failed.
         """
+        if query.fresh:
+            self._seen = None
         start = self.clock()
         data = [image.read() for image in query.images]
         read = self.clock() - start
@@ -295,6 +299,8 @@ class Runner:
         self, logits: NDArray[np.float32], question: Question, conversation: Conversation
     ) -> dict[str, float] | None:
         """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token."""
+        if question.verbatim:
+            return None
         shifted = logits.astype(np.float64) - float(logits.max())
         total = float(np.log(np.exp(shifted).sum()))
         found: dict[str, float] = {}

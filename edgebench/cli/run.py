@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgebench.cli.output import Bar, json_option, show
+
+if TYPE_CHECKING:
+    from edgebench.manifest import Artifact
 
 
 @click.command()
@@ -76,6 +79,21 @@ from edgebench.cli.output import Bar, json_option, show
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option(
+    "--protocol",
+    help="mmfakebench: standard (one prompt; the default), mmd-agent (text, picture, match: six calls at most) or mixed "
+    "(detectors in the agent's stages).",
+)
+@click.option("--prompts", help="mmfakebench: a YAML file of instructions in place of our own wording.")
+@click.option(
+    "--knowledge",
+    metavar="SOURCE",
+    help="mmd-agent: where entities are looked up: none (the default), wikipedia, the https address of a MediaWiki's "
+    "api.php, a folder of articles, an SQLite FTS5 index, or the knowledge.jsonl of a run, which is frozen.",
+)
+@click.option("--text-detector", metavar="ARTIFACT", help="mixed: who decides the text stage; else ARTIFACT does.")
+@click.option("--image-detector", metavar="ARTIFACT", help="mixed: the same of the picture.")
+@click.option("--cross-detector", metavar="ARTIFACT", help="mixed: the same of their match.")
 @json_option
 def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
@@ -94,8 +112,14 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
 
     lookup(ENGINES, engine, what="engine")
     lookup(BENCHES, options["bench"], what="bench")
-    chosen = pipeline.find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, **options)
+
+    def find(name: str | None) -> Artifact | None:
+        return pipeline.find_artifact(name, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
+
+    chosen = find(artifact)
+    named = {stage: options.pop(f"{stage}_detector") for stage in ("text", "image", "cross")}
+    detectors = {stage: found for stage, name in named.items() if name and (found := find(name))}
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, detectors=detectors, **options)
     with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))

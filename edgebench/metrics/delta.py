@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge
 from edgebench.benches.taxonomy import FAMILY, own_category
 from edgebench.metrics.binary import auroc, eer
 from edgebench.metrics.intervals import wilson
@@ -59,23 +59,18 @@ def judged(run: Run) -> dict[str, Judged]:
         if record.error is not None or record.not_asked is not None:
             continue
         answer, _ = judge(record, scoring=settings.scoring, matcher=settings.matcher)
-        forged: bool | None = None
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
         kind = record.category
         if settings.bench in FAMILY:
             kind = own_category(record.category).type
         found[record.id] = Judged(
-            right=answer == record.target,
+            right=is_right(record, answer),
             unparsed=answer == NO_ANSWER,
             target=record.target,
             task=record.facts.get("task", ""),
             kind=kind,
             probabilities=_softmax(record.option_logprobs) if record.options else None,
             score=record.score,
-            forged=forged,
+            forged=is_forged(record),
             output_tokens=record.output_tokens,
         )
     return found

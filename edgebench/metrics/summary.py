@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge, says_forged
 from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
+from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.records import NO_ANSWER, Sitting
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class _Tally:
         self.scores: list[float] = []
         self.peaks: dict[str, int] = {}
         self.cut_off = 0
+        self.mmfakebench = MMFakeBenchTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
@@ -58,7 +61,7 @@ class _Tally:
             self.errors[record.error] = self.errors.get(record.error, 0) + 1
             return
         answer, method = judge(record, scoring=scoring, matcher=matcher)
-        right = answer == record.target
+        right = is_right(record, answer)
         self.answered += 1
         self.right += right
         row[0] += 1
@@ -69,18 +72,16 @@ class _Tally:
             self.unparsed_by_target[record.target] = self.unparsed_by_target.get(record.target, 0) + 1
         self.methods[method or "none"] = self.methods.get(method or "none", 0) + 1
         self.cut_off += record.finish == "length"
-        self._binary(record, right)
+        self.mmfakebench.add(record, answer)
+        self._binary(record, answer)
         self._times(record)
 
-    def _binary(self, record: Record, right: bool) -> None:
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
-        else:
+    def _binary(self, record: Record, answer: str | None) -> None:
+        forged = is_forged(record)
+        if forged is None:
             return
         self.forged.append(forged)
-        self.forged_right.append(right)
+        self.forged_right.append(says_forged(record, answer) == forged)
         self.scores.append(float("nan") if record.score is None else record.score)
 
     def _times(self, record: Record) -> None:
@@ -92,10 +93,12 @@ class _Tally:
             self.output_tokens.append(record.output_tokens)
         if record.prompt_tokens is not None:
             self.prompt_tokens.append(record.prompt_tokens)
-        if "prefill" in stages:
-            self.stages["ttft"].append(stages["total"] - stages["decode"])
-            if record.output_tokens is not None and record.output_tokens >= 2:
-                self.tpot.append(stages["decode"] // (record.output_tokens - 1))
+        for asked in record.trace or (record,):
+            stages = asked.stages_ns
+            if "prefill" in stages:
+                self.stages["ttft"].append(stages["total"] - stages["decode"])
+                if asked.output_tokens is not None and asked.output_tokens >= 2:
+                    self.tpot.append(stages["decode"] // (asked.output_tokens - 1))
 
 
 def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
@@ -191,6 +194,8 @@ def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
     if bench in FAMILY:
         rows = {slug: row for slug, row in tally.by_category.items() if row[0]}
         found["forensics"] = forensics_scores({s: r[1] for s, r in rows.items()}, {s: r[0] for s, r in rows.items()})
+    if bench == MMFAKEBENCH:
+        found[MMFAKEBENCH] = tally.mmfakebench.scores()
     if tally.forged:
         scores = np.array(tally.scores, dtype=np.float64)
         known = None if np.isnan(scores).any() else scores

@@ -12,7 +12,19 @@ from edgebench.report.tables import label
 if TYPE_CHECKING:
     from edgebench.records import Run
 
-MUST_AGREE = ("bench", "scoring", "matcher", "prompt_style", "image_path", "limit", "perturbation", "reuse")
+MUST_AGREE = (
+    "bench",
+    "scoring",
+    "matcher",
+    "prompt_style",
+    "image_path",
+    "limit",
+    "perturbation",
+    "reuse",
+    "protocol",
+    "prompts",
+    "knowledge",
+)
 """Settings that change an answer for a reason other than the model, the precision or the runtime."""
 SHOWN = 12
 

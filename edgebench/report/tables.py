@@ -97,6 +97,10 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         )
     ]
     tables += _score_tables(summary["scores"])
+    if "mmfakebench" in summary["scores"]:
+        from edgebench.report.mmfakebench import mmfakebench_tables
+
+        tables += mmfakebench_tables(summary["scores"]["mmfakebench"])
     tables.append(_latency(summary))
     tables.append(_memory(summary))
     if s["errors"]:
@@ -200,6 +204,13 @@ def _conditions(summary: dict[str, Any]) -> Table:
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if settings["protocol"] is not None:
+        shown_protocol = f"{settings['protocol']}, instructions {settings['prompts']}"
+        if settings["knowledge"] is not None:
+            shown_protocol += f", knowledge {settings['knowledge']}"
+        if artifact is not None and artifact["family"] == "language":
+            shown_protocol += "; the model takes text alone: it saw no picture"
+        rows.append(("protocol", shown_protocol))
     if artifact is not None:
         rows.append(
             (
@@ -250,6 +261,10 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
                     ],
                 )
             )
+    if any("mmfakebench" in r["scores"] for r in runs):
+        from edgebench.report.mmfakebench import comparison_rows
+
+        rows += comparison_rows([r["scores"].get("mmfakebench") for r in runs])
     rows.append(
         row(
             "answered / unparsed / failed",
