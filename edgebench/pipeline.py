@@ -178,7 +178,8 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
+    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None
     if plan.artifact is not None and manifest is not None:
@@ -197,7 +198,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         engine=plan.engine,
         provider=plan.provider or "default",
         bench=plan.bench,
-        scoring="threshold" if manifest is not None and manifest.kind == "classifier" else plan.scoring,
+        scoring="threshold" if scores else plan.scoring,
         matcher=plan.matcher,
         prompt_style=style,
         image_path=plan.image_path,

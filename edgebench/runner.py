@@ -3,7 +3,7 @@
 Timed, per question, in nanoseconds:
 - `read`: getting the encoded bytes (disk). Not part of `total`.
 - `preprocess`: decoding, geometry, normalising, chat template and tokens.
-- `vision`: the vision graph, or the classifier's only graph.
+- `vision`: the vision graph, or a classifier's only graph.
 - `prefill`: embedding and reading the prompt; ends with the logits of the first token.
 - `decode`: every further token.
 - `total`: from the bytes to the last token. `total - decode` is the time to first token (TTFT).
@@ -24,6 +24,7 @@ from edgebench.errors import SampleError
 from edgebench.media.decode import MAX_PIXELS, decode
 from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
+from edgebench.prompts.captions import CaptionTokens
 from edgebench.prompts.conversation import Conversation
 from edgebench.prompts.placing import chosen, placing
 
@@ -121,6 +122,12 @@ class Runner:
         self._perturbing = 0
         self._seen: _Seen | None = None
         text = None if artifact is None else artifact.manifest.text
+        caption = None if artifact is None else artifact.manifest.text_input
+        self._captions = (
+            None
+            if artifact is None or caption is None
+            else CaptionTokens(artifact.path(caption.tokenizer), caption.longest)
+        )
         self.conversation = (
             None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
         )
@@ -144,11 +151,12 @@ class Runner:
                 text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
             )
         self._perturbing = 0
-        answer = (
-            self._classify(data, query.id)
-            if self.conversation is None
-            else self._converse(data, query.id, query.question, self.conversation)
-        )
+        if self._captions is not None:
+            answer = self._read(query.question.text, self._captions)
+        elif self.conversation is None:
+            answer = self._classify(data, query.id)
+        else:
+            answer = self._converse(data, query.id, query.question, self.conversation)
         # A perturbation stands for what happened to the picture before: it is no part of the device's work.
         if self.how.perturbation is not None:
             answer.stages_ns["perturb"] = self._perturbing
@@ -200,6 +208,17 @@ class Runner:
             stages_ns={"preprocess": seen - begin, "vision": end - seen, "total": end - begin},
             tiles=len(batch),
         )
+
+    def _read(self, text: str, captions: CaptionTokens) -> Answer:
+        begin = self.clock()
+        ids = captions.ids(text)
+        prepared = self.clock()
+        score = float(self.engine.read(ids)[0])
+        end = self.clock()
+        if not np.isfinite(score):
+            raise SampleError(f"the classifier gave {score}")
+        stages = {"preprocess": prepared - begin, "vision": end - prepared, "total": end - begin}
+        return Answer(score=score, stages_ns=stages, prompt_tokens=len(ids))
 
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgebench.manifest import Manifest
 
 NETWORKS: dict[str, str] = {
+    "cnnspot": "edgebench.export.networks.cnnspot:load_cnnspot",
     "meso4": "edgebench.export.networks.meso:load_meso4",
     "meso-inception4": "edgebench.export.networks.meso:load_meso_inception4",
     "minifasnet-v2": "edgebench.export.networks.minifasnet:load_minifasnet_v2",
