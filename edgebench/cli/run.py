@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first N samples.")
 @click.option("--provider", help="ort: the execution provider, such as cpu, cuda or tensorrt.")
-@click.option("--profile", default="cpu", show_default=True, help="The device profile: a name or a YAML file.")
+@click.option(
+    "--profile",
+    default="cpu",
+    show_default=True,
+    envvar="EDGEBENCH_PROFILE",
+    help="The device profile: a name or a YAML file. cpu-busy is for a machine that does other work too.",
+)
 @click.option(
     "--scoring",
     type=click.Choice(["generate", "logits"]),

@@ -79,7 +79,7 @@ class OrtEngine:
             "onnxruntime": onnxruntime.__version__,
             "providers": {name: session.get_providers() for name, session in self._sessions.items()},
             "memory": self.memory,
-            "intra_op_spinning": False,
+            "intra_op_spinning": self.profile.spinning,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
 
@@ -159,8 +159,11 @@ class OrtEngine:
         provider = provider_name(self.wanted, onnxruntime.get_available_providers())
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # Each graph has threads of its own: idle ones that spin take the cores from the graph that works.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Each graph has threads of its own: those that spin between graphs take the cores from the graph that works.
+        if self.profile.spinning:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        else:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.profile.threads is not None:
             options.intra_op_num_threads = self.profile.threads
         path = (self._packed or {}).get(name)
