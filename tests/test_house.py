@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgebench.agent.instructions import load_instructions
 from edgebench.benches import BENCHES
 from edgebench.cli.main import COMMANDS
 from edgebench.config import shipped_yaml
@@ -143,6 +144,11 @@ def test_every_recipe_loads(name: str) -> None:
         from edgebench.export.encoder import ENCODERS
 
         assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
+
+
+@pytest.mark.parametrize("name", shipped_yaml("instructions"))
+def test_every_set_of_instructions_loads(name: str) -> None:
+    assert load_instructions(name).name == name
 
 
 @pytest.mark.parametrize("name", shipped_yaml("profiles"))
