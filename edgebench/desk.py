@@ -40,6 +40,7 @@ class Desk:
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._workers: dict[str, Worker] = {}
         self._peaks: dict[str, Reply] = {}
+        self._warm: set[str] = set()
         self._described = False
         self._deaths = 0
         self._failures = 0
@@ -107,27 +108,30 @@ class Desk:
         return sum(n for n in known if n is not None) if known and None not in known else None
 
     def _ask(self, query: Query, stack: contextlib.ExitStack, who: str = MODEL) -> Reply:
-        if who not in self._workers:
-            try:
-                self._workers[who] = stack.enter_context(Worker(self._worker_plan(who)))
-            except WorkerDied as death:
-                raise EngineError(death.what) from death
-            fresh = True
-        else:
-            fresh = False
-        worker = self._workers[who]
+        if not self._described and who != MODEL:
+            # A sitting is described by the run's own artifact, whoever is asked first.
+            self._describe(self._start(MODEL, stack), None)
+        worker = self._workers.get(who) or self._start(who, stack)
         try:
-            if fresh:
+            if who not in self._warm:
                 warmup = worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
-                if not self._described and who == MODEL:
-                    self._store.append(self._sitting_line(worker, warmup.stages_ns["total"] if warmup else None))
-                    self._described = True
+                self._warm.add(who)
+                if not self._described:
+                    self._describe(worker, warmup.stages_ns["total"] if warmup else None)
             reply = worker.ask(query)
         except WorkerDied:
             del self._workers[who]
+            self._warm.discard(who)
             raise
         self._peaks[who] = reply
         return reply
+
+    def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
+        try:
+            self._workers[who] = stack.enter_context(Worker(self._worker_plan(who)))
+        except WorkerDied as death:
+            raise EngineError(death.what) from death  # it never loaded: nothing is gained by another try
+        return self._workers[who]
 
     def _worker_plan(self, who: str) -> WorkerPlan:
         artifact = None if self._protocol is None else self._protocol.detectors.get(who)
@@ -139,9 +143,9 @@ class Desk:
         how = replace(self._plan.how, prompt_style=style, max_new_tokens=limit)
         return replace(self._plan, artifact=artifact, how=how)
 
-    def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
+    def _describe(self, worker: Worker, warmup: int | None) -> None:
         ready = worker.ready
-        return Sitting(
+        line = Sitting(
             sitting=self._sitting,
             started=now(),
             host=describe_host(),
@@ -155,6 +159,8 @@ class Desk:
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
         )
+        self._store.append(line)
+        self._described = True
 
     def _count_failure(self, error: str) -> None:
         self._failures = self._failures + 1 if error.startswith("engine: ") else 0

@@ -21,6 +21,7 @@ from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
+from edgebench.prompts.verdicts import READERS
 from edgebench.protocols import open_protocol
 from edgebench.recipes import load_recipe
 from edgebench.records import FORMAT, ArtifactFact, Run, RunHeader, Settings, Sitting, Store, is_run
@@ -130,7 +131,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     """
     engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
-    lookup(MATCHERS, plan.matcher, what="answer matcher")
+    lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()

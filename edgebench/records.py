@@ -193,7 +193,7 @@ class Record:
     reused_tokens: int | None = None
     """Tokens of the prompt whose cache was there already; None where nothing is reused."""
     peak_memory_bytes: int | None = None
-    """The engine process's peak up to this answer."""
+    """The engine process's peak up to this answer; in mixed detection of all engines' processes, added up."""
     peak_anonymous_bytes: int | None = None
     """The same of its anonymous memory, which cannot be dropped without swap."""
     peak_file_backed_bytes: int | None = None

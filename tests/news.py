@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from PIL import Image
 
 from tests import twins
 
@@ -40,11 +42,19 @@ SAMPLES = (
 LAYOUTS = ("beside", "doubled", "source", "source beside")
 
 
-def write(root: Path, split: str = "val", layout: str = "beside", listed: bool = False, samples: Any = SAMPLES) -> Path:
+def write(
+    root: Path,
+    split: str = "val",
+    layout: str = "beside",
+    listed: bool = False,
+    samples: Sequence[News] = SAMPLES,
+    photographs: Sequence[Path] = (),
+) -> Path:
     """The JSON file of a split with its pictures.
 
     beside: the JSON beside the split's folder. doubled: that folder once more in itself. source: the JSON in the
-    split's source/. source beside: source/ beside the split's folder.
+    split's source/. source beside: source/ beside the split's folder. Photographs are taken in turn; without them the
+    pictures are noise.
     """
     name = f"MMFakeBench_{split}"
     images = root / name / name if layout == "doubled" else root / name
@@ -56,7 +66,11 @@ def write(root: Path, split: str = "val", layout: str = "beside", listed: bool =
         relative = f"{kind}/{news.folder}_{split}_50/{news.folder}_{number // len(SAMPLES)}.{news.suffix}"
         target = images / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        twins.picture(number).save(target)
+        if photographs:
+            with Image.open(photographs[number % len(photographs)]) as photograph:
+                photograph.convert("RGB").save(target)
+        else:
+            twins.picture(number).save(target)
         said = "True" if kind == "real" else "Fake"
         rows.append(
             {

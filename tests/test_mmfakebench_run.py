@@ -14,7 +14,7 @@ from edgebench.engines import ENGINES
 from edgebench.metrics.summary import summarize
 from edgebench.records import Run
 from tests import mediawiki, news, scripted
-from tests.conftest import Cli
+from tests.conftest import SHARED, Cli
 
 CORPUS = [
     (["Name one"], "Finish: [Eiffel Tower]."),
@@ -113,8 +113,9 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo: Path, monkeypatch: p
 
 def test_the_demo_model_by_the_command_line(cli: Cli, demo: Path) -> None:
     """One prompt and the agent; the agent's run is killed and resumed; report, score and compare."""
-    photographs = news.write(cli.folder, listed=True)
-    common = ("run", demo, "--bench", "mmfakebench", "--data", photographs, "--max-new-tokens", 6)
+    field = sorted((SHARED / "data" / "field" / "real_bsds").glob("*.jpg"))
+    data = news.write(cli.folder, listed=True, photographs=field)
+    common = ("run", demo, "--bench", "mmfakebench", "--data", data, "--max-new-tokens", 6)
     done = cli(*common, "-o", "standard", "--json")
     assert done.code == 0, done.err
     scores = done.json["scores"]["mmfakebench"]

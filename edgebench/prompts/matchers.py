@@ -171,14 +171,9 @@ def _contained(plain: str, options: Mapping[str, str]) -> tuple[list[str], bool]
     return found, negated
 
 
-def _mmfakebench_2024(text: str, options: Mapping[str, str]) -> Match:
-    raise UsageError("'mmfakebench-2024' reads MMFakeBench's answers, this question has option letters")
-
-
 MATCHERS: dict[str, tuple[Callable[[str, Mapping[str, str]], Match], str]] = {
     "strict": (_strict, "our own: what a person would read, 'Z' when a person would hesitate"),
     "forensicsbench-2025": (_forensicsbench_2025, "the Forensics-Bench fork without a judge"),
     "vlmevalkit-2026": (_vlmevalkit_2026, "VLMEvalKit of 2026 without a judge"),
-    "mmfakebench-2024": (_mmfakebench_2024, "MMFakeBench's released scorer; see `edgebench.prompts.verdicts`"),
 }
 """Name -> (matcher, summary)."""

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 CLASSES = ("original", "textual", "visual", "mismatch")
 """MMFakeBench's classes; the first one is real, the others fake."""
 PUBLISHED = "mmfakebench-2024"
-READERS = ("strict", PUBLISHED)
+READERS = {
+    "strict": "our own: what a person would read, 'Z' when a person would hesitate",
+    PUBLISHED: "MMFakeBench's released scorer, for that benchmark alone",
+}
+"""Name -> summary."""
 Phrases = tuple[tuple[str, str], ...]
 FINAL: Phrases = (
     ("textual", "TEXT REFUTES"),
