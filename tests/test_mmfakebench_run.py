@@ -42,23 +42,13 @@ class Watch:
         pass
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model, exported: small, and as real as any."""
-    pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("demo")
-    done = Cli(folder)("export", "edgebench-demo", "-o", folder / "demo")
-    assert done.code == 0, done.err
-    return folder / "demo"
-
-
-def test_the_exact_calls_of_the_agent(tmp_path: Path, demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real runner, tokenizer and worker around written answers; a MediaWiki; then its frozen cache, without one."""
     script = tmp_path / "script.json"
     script.write_text(json.dumps(CORPUS))
     monkeypatch.setenv(scripted.SCRIPT, str(script))
     monkeypatch.setitem(ENGINES, "scripted", ("tests.scripted:ScriptedEngine", ""))
-    artifact = scripted.bytewise(demo, tmp_path / "artifact")
+    artifact = scripted.bytewise(demo_artifact, tmp_path / "artifact")
     data = news.write(tmp_path, samples=news.SAMPLES[:5])
 
     def run(name: str, **options: Any) -> dict[str, Any]:
@@ -111,11 +101,11 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo: Path, monkeypatch: p
     assert not (tmp_path / "dead" / "knowledge.jsonl").read_text()
 
 
-def test_the_demo_model_by_the_command_line(cli: Cli, demo: Path) -> None:
+def test_the_demo_model_by_the_command_line(cli: Cli, demo_artifact: Path) -> None:
     """One prompt and the agent; the agent's run is killed and resumed; report, score and compare."""
     field = sorted((SHARED / "data" / "field" / "real_bsds").glob("*.jpg"))
     data = news.write(cli.folder, listed=True, photographs=field)
-    common = ("run", demo, "--bench", "mmfakebench", "--data", data, "--max-new-tokens", 6)
+    common = ("run", demo_artifact, "--bench", "mmfakebench", "--data", data, "--max-new-tokens", 6)
     done = cli(*common, "-o", "standard", "--json")
     assert done.code == 0, done.err
     scores = done.json["scores"]["mmfakebench"]
@@ -178,12 +168,14 @@ def test_the_demo_model_by_the_command_line(cli: Cli, demo: Path) -> None:
     ],
 )
 def test_what_does_not_go_together_is_said_before_the_run(
-    tmp_path: Path, demo: Path, options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, demo_artifact: Path, options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from edgebench.cli.main import _main
 
     data = news.write(tmp_path)
-    code = _main(["run", str(demo), "--bench", "mmfakebench", "--data", str(data), "-o", str(tmp_path / "o"), *options])
+    code = _main(
+        ["run", str(demo_artifact), "--bench", "mmfakebench", "--data", str(data), "-o", str(tmp_path / "o"), *options]
+    )
     assert code == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "o").exists()

@@ -14,7 +14,7 @@ from edgebench.manifest import read_artifact
 from edgebench.profiles import load_profile
 from edgebench.prompts.captions import CaptionTokens
 from tests import news, twins
-from tests.conftest import Cli
+from tests.conftest import Cli, exported
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -39,12 +39,19 @@ def write_roberta(folder: Path, labels: tuple[str, ...] = ("fake", "real")) -> P
     return folder
 
 
-def test_the_graph_answers_as_the_checkpoint(cli: Cli) -> None:
-    """P(forged) of texts of many lengths; then alone on MMFakeBench, and in mixed detection beside a picture's."""
-    checkpoint = write_roberta(cli.folder / "roberta")
-    done = cli("export", "text-classifier", "--weights", checkpoint, "-o", "text", "--json")
-    assert done.code == 0, done.err
-    artifact = read_artifact(cli.folder / "text")
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_roberta(tmp_path_factory.mktemp("roberta") / "roberta")
+
+
+@pytest.fixture(scope="module")
+def text(checkpoint: Path) -> Path:
+    return exported("text-classifier", checkpoint, checkpoint.with_name("text"))
+
+
+def test_the_graph_answers_as_the_checkpoint(checkpoint: Path, text: Path) -> None:
+    """P(forged) of texts of many lengths."""
+    artifact = read_artifact(text)
     manifest = artifact.manifest
     assert manifest.kind == "text-classifier"
     assert (manifest.labels, manifest.forged) == (("fake", "real"), (0,))
@@ -54,8 +61,8 @@ def test_the_graph_answers_as_the_checkpoint(cli: Cli) -> None:
     tokens = CaptionTokens(artifact.path(manifest.text_input.tokenizer), manifest.text_input.longest)
     found = []
     with OrtEngine(artifact, load_profile("cpu-1-thread"), {}) as engine:
-        for text in ("", "A", "What is the authenticity of this image ?", "AI generated " * 60):
-            ids = tokens.ids(text)
+        for words in ("", "A", "What is the authenticity of this image ?", "AI generated " * 60):
+            ids = tokens.ids(words)
             with torch.inference_mode():
                 wanted = float(model(torch.from_numpy(ids[None])).logits.softmax(-1)[0, 0])
             found.append(float(engine.read(ids)[0]))
@@ -63,26 +70,30 @@ def test_the_graph_answers_as_the_checkpoint(cli: Cli) -> None:
     assert len(ids) == 41, "cut off behind"
     assert max(found) - min(found) > 0.1
 
+
+def test_alone_and_in_mixed_detection(cli: Cli, text: Path, demo_artifact: Path) -> None:
+    """Real against fake by itself; then as the text stage, beside a detector of pictures and a language model."""
+    from edgebench.export.networks.tiny_ladeda import TinyLaDeDa
+
     data = news.write(cli.folder)
-    alone = cli("run", "./text", "--bench", "mmfakebench", "--data", data, "-o", "alone", "--json")
+    alone = cli("run", text, "--bench", "mmfakebench", "--data", data, "-o", "alone", "--json")
     assert alone.code == 0, alone.err
     scores = alone.json["scores"]["mmfakebench"]
     assert scores["multiclass"] is None
     assert scores["binary"]["samples"] == 10
     assert alone.json["summary"]["accuracy"] == scores["binary"]["accuracy"]
     p = {r["id"]: r["score"] for r in answers(cli.folder / "alone")}
-
-    from edgebench.export.networks.tiny_ladeda import TinyLaDeDa
+    assert {value >= 0.5 for value in p.values()} == {True, False}
 
     torch.manual_seed(5)
     torch.save(TinyLaDeDa("nearest residual").state_dict(), cli.folder / "ladeda.pth")
-    assert cli("export", "tiny-ladeda-forensynth", "--weights", "ladeda.pth", "-o", "picture").code == 0
-    assert cli("export", "edgebench-demo", "-o", "demo").code == 0
-    common = ("run", "demo", "--bench", "mmfakebench", "--data", data, "--protocol", "mixed", "--max-new-tokens", 4)
-    mixed = cli(*common, "--text-detector", "./text", "--image-detector", "./picture", "-o", "mixed", "--json")
+    picture = exported("tiny-ladeda-forensynth", cli.folder / "ladeda.pth", cli.folder / "picture")
+    common = ("run", demo_artifact, "--bench", "mmfakebench", "--data", data, "--protocol", "mixed")
+    common += ("--max-new-tokens", 4, "--text-detector", text)
+    mixed = cli(*common, "--image-detector", picture, "-o", "mixed", "--json")
     assert mixed.code == 0, mixed.err
     assert "text=text-classifier@" in mixed.json["settings"]["protocol"]
-    assert {value >= 0.5 for value in p.values()} == {True, False}
+    assert mixed.json["artifact"]["name"] == "edgebench-demo"
     for record in answers(cli.folder / "mixed"):
         steps = [call["step"] for call in record["trace"]]
         assert record["trace"][0]["score"] == pytest.approx(p[record["id"]], abs=1e-6)
@@ -92,7 +103,7 @@ def test_the_graph_answers_as_the_checkpoint(cli: Cli) -> None:
             assert (steps, record["answer"]) == (["text_detector", "image_detector"], "visual")
         else:
             assert steps == ["text_detector", "image_detector", "description", "consistency"]
-    refused = cli(*common, "--image-detector", "./text", "-o", "no")
+    refused = cli(*common, "--image-detector", text, "-o", "no")
     assert refused.code == 2
     assert "the image stage cannot be a text-classifier model's" in refused.err
 
@@ -106,12 +117,16 @@ def test_labels_that_say_nothing_and_other_precisions_are_refused(cli: Cli) -> N
     assert not (cli.folder / "o").exists()
 
 
-def test_cnnspot_is_resnet_50() -> None:
-    """Against the ResNet of transformers, which is another's code, with the same weights."""
-    from edgebench.export.networks.cnnspot import CnnSpot
+def test_cnnspot_is_resnet_50(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the ResNet of transformers, which is another's code, with the same weights and a quarter of the width."""
+    from edgebench.export.networks import cnnspot
 
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in cnnspot.CnnSpot().parameters())
+    assert parameters == 25_557_032 - 2_049_000 + 2_049, "ResNet-50's, with one logit in place of a thousand"
     torch.manual_seed(0)
-    config = transformers.ResNetConfig(num_labels=1)
+    config = transformers.ResNetConfig(num_labels=1, hidden_sizes=[64, 128, 256, 512])
+    monkeypatch.setattr(cnnspot, "STAGES", tuple((c // 4, blocks, stride) for c, blocks, stride in cnnspot.STAGES))
     other = transformers.ResNetForImageClassification(config).eval()
     renamed: dict[str, Any] = {}
     for name, tensor in other.state_dict().items():
@@ -128,7 +143,7 @@ def test_cnnspot_is_resnet_50() -> None:
                 part = f"{'conv' if kind == 'convolution' else 'bn'}{int(number) + 1}.{last}"
             key = f"layer{int(stage) + 1}.{block}.{part}"
         renamed[key] = tensor
-    ours = CnnSpot()
+    ours = cnnspot.CnnSpot()
     ours.load_state_dict(renamed)
     pixels = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 3, 64, 80)).astype(np.float32))
     with torch.inference_mode():
