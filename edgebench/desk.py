@@ -6,26 +6,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgebench.answers import judge
+from edgebench.apart import Died
 from edgebench.environment import describe_host, now
 from edgebench.errors import EngineError, SampleError
 from edgebench.protocols import MODEL
 from edgebench.records import Record, Sitting
 from edgebench.runner import Query
-from edgebench.worker import Worker, WorkerDied
+from edgebench.worker import Worker
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
 
     from edgebench.benches.base import Sample
-    from edgebench.pipeline import RunPlan
+    from edgebench.pipeline import Progress, RunPlan
     from edgebench.protocols import Procedure
     from edgebench.records import Knowledge, Store
     from edgebench.runner import Answer
     from edgebench.worker import Reply, WorkerPlan
 
-RESTARTS = 3
-"""How often in one sitting a dead engine is started again."""
 FAILURES_IN_A_ROW = 10
 """So many engine errors in a row end the sitting: the fault is not the samples'."""
 
@@ -34,9 +33,16 @@ class Desk:
     """Puts samples to the workers, starts one when the first sample needs it, and starts it again when it dies."""
 
     def __init__(
-        self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, protocol: Procedure | None
+        self,
+        worker: WorkerPlan,
+        store: Store,
+        sitting: int,
+        plan: RunPlan,
+        progress: Progress,
+        protocol: Procedure | None,
     ) -> None:
-        self._plan, self._store, self._sitting, self._run, self._protocol = worker, store, sitting, plan, protocol
+        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
+        self._progress, self._protocol = progress, protocol
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._workers: dict[str, Worker] = {}
         self._peaks: dict[str, Reply] = {}
@@ -44,6 +50,8 @@ class Desk:
         self._described = False
         self._deaths = 0
         self._failures = 0
+        self._end: EngineError | None = None
+        """Why no further question is asked."""
         how = worker.how.perturbation
         self._facts = {} if how is None else how.facts()
         self.look_up: Callable[[str], Knowledge] | None = None
@@ -80,12 +88,10 @@ class Desk:
         else:
             try:
                 record = replace(record, **vars(ask(MODEL, Query(sample.id, sample.images, sample.question))))
-            except (SampleError, WorkerDied) as error:
+            except (SampleError, Died) as error:
                 failure = error
-        if isinstance(failure, WorkerDied):
-            self._deaths += 1
-            if self._deaths > RESTARTS:
-                raise failure
+        if isinstance(failure, Died):
+            self._count_death(failure, f"sample {sample.id!r}")
             return replace(record, error=f"engine: {failure}")
         record = replace(
             record,
@@ -119,7 +125,7 @@ class Desk:
                 if not self._described:
                     self._describe(worker, warmup.stages_ns["total"] if warmup else None)
             reply = worker.ask(query)
-        except WorkerDied:
+        except Died:
             del self._workers[who]
             self._warm.discard(who)
             raise
@@ -127,11 +133,14 @@ class Desk:
         return reply
 
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
-        try:
-            self._workers[who] = stack.enter_context(Worker(self._worker_plan(who)))
-        except WorkerDied as death:
-            raise EngineError(death.what) from death  # it never loaded: nothing is gained by another try
-        return self._workers[who]
+        while self._end is None:
+            try:
+                self._workers[who] = stack.enter_context(Worker(self._worker_plan(who), self._run.limits))
+            except Died as death:
+                self._count_death(death, "loading", again=not death.overdue)
+            else:
+                return self._workers[who]
+        raise self._end
 
     def _worker_plan(self, who: str) -> WorkerPlan:
         artifact = None if self._protocol is None else self._protocol.detectors.get(who)
@@ -158,14 +167,26 @@ class Desk:
             memory_method=ready.memory_method,
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
+            limits=self._run.limits,
         )
         self._store.append(line)
         self._described = True
+
+    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
+        self._deaths += 1
+        allowed = self._run.limits.restarts
+        if again and self._deaths <= allowed:
+            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
+            return
+        self._end = EngineError(
+            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
+            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
+        )
 
     def _count_failure(self, error: str) -> None:
         self._failures = self._failures + 1 if error.startswith("engine: ") else 0
         if self._failures >= FAILURES_IN_A_ROW:
             raise EngineError(
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues",
+                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.benches import BENCHES
 from edgebench.desk import Desk
-from edgebench.engines import ENGINES
+from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
@@ -24,7 +24,7 @@ from edgebench.prompts.styles import style as check_style
 from edgebench.prompts.verdicts import READERS
 from edgebench.protocols import open_protocol
 from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import FORMAT, ArtifactFact, Limits, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk
 from edgebench.worker import WorkerPlan
@@ -45,6 +45,9 @@ class Progress(Protocol):
     def advance(self, failed: bool) -> None:
         """One more is on the disk."""
 
+    def note(self, line: str) -> None:
+        """Something that the user should know at once."""
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -57,6 +60,8 @@ class RunPlan:
     output: Path | None
     """None: a new folder in `runs/`."""
     resume: bool = False
+    retry_failed: bool = False
+    """Continue the run, and ask the failed questions again."""
     limit: int | None = None
     provider: str | None = None
     profile: str = "cpu"
@@ -78,6 +83,7 @@ class RunPlan:
     knowledge: str | None = None
     detectors: dict[str, Artifact] = field(default_factory=dict)
     """Stage of `mixed` -> its own artifact."""
+    limits: Limits = field(default_factory=Limits)
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -129,13 +135,13 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     Raises:
         EdgebenchError: of the family that fits. What was answered before stays answered.
     """
-    engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
+    engine = engine_class(plan.engine)
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
     lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
-    if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
+    if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     protocol = open_protocol(bench, plan)
@@ -159,8 +165,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         if plan.memory != "normal":
             options["memory"] = plan.memory
         profile = load_profile(plan.profile)
-        worker = WorkerPlan(engine_class, plan.artifact, profile, options, how)
-        desk = Desk(worker, store, sitting, plan, protocol)
+        worker = WorkerPlan(engine, plan.artifact, profile, options, how)
+        desk = Desk(worker, store, sitting, plan, progress, protocol)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
             if protocol is not None:
@@ -213,16 +219,22 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
     )
     return RunHeader(
-        format=FORMAT, created=now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
+        format=FORMAT,
+        created=now(),
+        edgebench=__version__,
+        settings=settings,
+        artifact=fact,
+        data=bench.data(),
+        limits=plan.limits,
     )
 
 
 def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str], int]:
     """The run's folder, opened; the ids that are answered already; and the number of this sitting."""
-    folder = plan.output
-    if folder is None and plan.resume:
+    folder, resume = plan.output, plan.resume or plan.retry_failed
+    if folder is None and resume:
         folder = _unfinished(header)
-    if folder is not None and plan.resume and is_run(folder):
+    if folder is not None and resume and is_run(folder):
         store = Store.resume(folder)
         try:
             run = Run(folder)
@@ -232,7 +244,7 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
             for line in run.lines():
                 if isinstance(line, Sitting):
                     sittings += 1
-                else:
+                elif line.error is None or not plan.retry_failed:
                     done.add(line.id)
         except BaseException:
             store.close()

@@ -150,6 +150,22 @@ def exports(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Exports:
     return Exports(tmp_path_factory.mktemp("exports"), twin)
 
 
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of tests/brittle, as pip builds and installs it."""
+    folder = tmp_path_factory.mktemp("brittle") / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    subprocess.run(
+        [*pip, "--no-build-isolation", "--target", str(folder), str(Path(__file__).parent / "brittle")], check=True
+    )
+    return folder
+
+
+def path(*folders: Path) -> str:
+    """PYTHONPATH with these folders before its own."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @pytest.fixture
 def tsv(tmp_path: Path) -> Path:
     """Forty questions in the published form, all four tasks."""

@@ -27,7 +27,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged"],
+    ["manifest", "environment", "profiles", "cache", "forged", "devices"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -36,10 +36,10 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["engines", "export", "pack", "agent"],
-    ["runner"],
+    ["runner", "apart"],
     ["worker", "report", "protocols"],
     ["desk"],
-    ["pipeline"],
+    ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
 ]

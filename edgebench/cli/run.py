@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from edgebench.cli.output import Bar, json_option, show
+from edgebench.cli.output import Bar, json_option, say, show
+from edgebench.records import Limits
 
-if TYPE_CHECKING:
-    from edgebench.manifest import Artifact
+LONGEST_S = 1e6
 
 
 @click.command()
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--resume", is_flag=True, help="Continue a run that was interrupted; begins a new one when there is none."
 )
+@click.option("--retry-failed", is_flag=True, help="Continue a run, and ask its failed samples again.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first N samples.")
 @click.option("--provider", help="ort: the execution provider, such as cpu, cuda or tensorrt.")
 @click.option(
@@ -100,8 +101,39 @@ if TYPE_CHECKING:
 @click.option("--text-detector", metavar="ARTIFACT", help="mixed: who decides the text stage; else ARTIFACT does.")
 @click.option("--image-detector", metavar="ARTIFACT", help="mixed: the same of the picture.")
 @click.option("--cross-detector", metavar="ARTIFACT", help="mixed: the same of their match.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, LONGEST_S, min_open=True),
+    default=Limits.question_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="A question that takes longer is failed: the engine's process hangs, and is started again.",
+)
+@click.option(
+    "--load-limit",
+    type=click.FloatRange(0, LONGEST_S, min_open=True),
+    default=Limits.load_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="The same of loading, with all that the engine builds for the device.",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=Limits.restarts,
+    show_default=True,
+    help="How often an engine's process that died is started again.",
+)
 @json_option
-def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
+def run(
+    artifact: str | None,
+    engine: str,
+    as_json: bool,
+    time_limit: float,
+    load_limit: float,
+    restarts: int,
+    **options: Any,
+) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
 
     Without ARTIFACT the newest export in this folder is taken, or the embedded demo model where there is none.
@@ -109,23 +141,23 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
     """
     from edgebench import pipeline
     from edgebench.benches import BENCHES
-    from edgebench.engines import ENGINES
+    from edgebench.engines.others import engine_class, offered
     from edgebench.metrics.summary import summarize
     from edgebench.records import Run
     from edgebench.registry import lookup
     from edgebench.report.tables import run_tables
     from edgebench.report.written import write_report
 
-    lookup(ENGINES, engine, what="engine")
+    engine_class(engine)
     lookup(BENCHES, options["bench"], what="bench")
-
-    def find(name: str | None) -> Artifact | None:
-        return pipeline.find_artifact(name, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
-
-    chosen = find(artifact)
+    if (refused := offered().refused.get(engine)) is not None:
+        say(f"{refused}; that one is used")
+    chosen = pipeline.find_artifact(artifact, engine, say)
     named = {stage: options.pop(f"{stage}_detector") for stage in ("text", "image", "cross")}
-    detectors = {stage: found for stage, name in named.items() if name and (found := find(name))}
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, detectors=detectors, **options)
+    found = {stage: pipeline.find_artifact(name, engine, say) for stage, name in named.items() if name}
+    detectors = {stage: own for stage, own in found.items() if own is not None}
+    limits = Limits(time_limit, load_limit, restarts)
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, detectors=detectors, **options)
     with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))

@@ -9,6 +9,7 @@ import numpy as np
 from edgebench.cache import step_inputs, wanted_logits
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
+from edgebench.engines.ort_providers import available
 from edgebench.errors import EngineError, did_you_mean, one_line
 from edgebench.forged import p_forged
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from edgebench.engines.base import Availability
     from edgebench.manifest import Artifact, Graph
     from edgebench.profiles import DeviceProfile
 
@@ -40,6 +42,11 @@ class OrtEngine:
         self._packed: dict[str, Path] | None = None
         self._sessions: dict[str, Any] = {}
         self._cache: InPlaceCache | PassedCache | None = None
+
+    @classmethod
+    def available(cls) -> Availability:
+        """Every provider of this build of ONNX Runtime, tried."""
+        return available(None)
 
     def prepare(self) -> bool:
         """Low memory: make the copies of the graphs that are not there yet. Whether one was made.
@@ -210,3 +217,8 @@ class TensorRtEngine(OrtEngine):
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
         super().__init__(artifact, profile, {"provider": "tensorrt", **options})
+
+    @classmethod
+    def available(cls) -> Availability:
+        """The provider TensorRT, tried."""
+        return available("tensorrt")
