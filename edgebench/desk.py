@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from edgebench.benches.base import Sample
     from edgebench.pipeline import Progress, RunPlan
     from edgebench.protocols import Procedure
-    from edgebench.records import Knowledge, Store
+    from edgebench.records import Store
     from edgebench.runner import Answer
+    from edgebench.trace import Knowledge
     from edgebench.worker import Reply, WorkerPlan
 
 FAILURES_IN_A_ROW = 10

@@ -14,8 +14,8 @@ from edgebench.agent.knowledge import CACHE, Frozen, Kept, Off, Source, open_sou
 from edgebench.benches.base import Question
 from edgebench.errors import UsageError, did_you_mean
 from edgebench.prompts.verdicts import PUBLISHED, check_reader
-from edgebench.records import Call
 from edgebench.runner import Query
+from edgebench.trace import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from edgebench.benches.base import Bench, Sample
     from edgebench.manifest import Artifact, Kind
     from edgebench.pipeline import RunPlan
-    from edgebench.records import Knowledge, Record
+    from edgebench.records import Record
     from edgebench.runner import Answer
+    from edgebench.trace import Knowledge
 
 MODEL = "model"
 """Who is asked: the run's own artifact, or the detector of a stage by the stage's name."""

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from edgebench.config import build
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.trace import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,45 +139,6 @@ class Sitting:
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
     limits: Limits | None = None
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What was looked up, and what came of it."""
-
-    query: str
-    status: str
-    """found, nothing (no such article), no query (no entity was named), off (no source), not cached (a frozen cache
-    that lacks it) or unreachable (the source did not answer)."""
-    text: str = ""
-    """The beginning of the article, at most five sentences; empty where there is none."""
-    title: str | None = None
-    source: str | None = None
-    reason: str | None = None
-    """unreachable: why."""
-    elapsed_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Call:
-    """One step of a protocol that takes several: a question to a language model, or a detector's score."""
-
-    step: str
-    """entity, analysis, text_verdict, description, image_verdict or consistency; or text_detector, image_detector,
-    cross_detector."""
-    prompt: str | None = None
-    text: str | None = None
-    """What the model wrote."""
-    score: float | None = None
-    """P(forged) of a detector, in [0, 1]."""
-    finish: str | None = None
-    stages_ns: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    reused_tokens: int | None = None
-    """Tokens of the prompt whose cache was there from the call before."""
-    knowledge: Knowledge | None = None
-    """What this step was given."""
 
 
 @dataclass(frozen=True)

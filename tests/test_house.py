@@ -27,7 +27,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged", "devices"],
+    ["manifest", "environment", "profiles", "cache", "forged", "devices", "trace"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],

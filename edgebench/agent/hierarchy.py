@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from edgebench.agent.sentences import first_sentences
 from edgebench.prompts.verdicts import CLASSES, read_step
-from edgebench.records import NO_ANSWER, Call, Knowledge
+from edgebench.records import NO_ANSWER
+from edgebench.trace import Call, Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

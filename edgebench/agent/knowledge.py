@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from edgebench.agent.sentences import article
 from edgebench.config import build
 from edgebench.errors import DataError, UsageError
-from edgebench.records import Knowledge
+from edgebench.trace import Knowledge
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench import __version__
 from edgebench.agent.sentences import article
 from edgebench.errors import MissingExtraError, UsageError, one_line
-from edgebench.records import Knowledge
+from edgebench.trace import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from edgebench.records import NO_ANSWER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgebench.records import Call
+    from edgebench.trace import Call
 
 CLASSES = ("original", "textual", "visual", "mismatch")
 """MMFakeBench's classes; the first one is real, the others fake."""

@@ -10,7 +10,7 @@ from edgebench.agent.hierarchy import MOST_CALLS, Check, ended, entity_of, steps
 from edgebench.agent.instructions import load_instructions
 from edgebench.agent.sentences import article, first_sentences
 from edgebench.errors import ConfigError, SampleError
-from edgebench.records import Call, Knowledge
+from edgebench.trace import Call, Knowledge
 
 ALL = ["entity", "analysis", "text_verdict", "description", "image_verdict", "consistency"]
 REPLIES = {

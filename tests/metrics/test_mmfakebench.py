@@ -12,7 +12,8 @@ import pytest
 
 from edgebench.metrics.mmfakebench import Tally, macro, scores
 from edgebench.prompts.verdicts import CLASSES
-from edgebench.records import Call, Knowledge, Record
+from edgebench.records import Record
+from edgebench.trace import Call, Knowledge
 
 SAMPLES = {"original": 3000, "textual": 3000, "visual": 1000, "mismatch": 3000}
 

@@ -7,7 +7,7 @@ import pytest
 from edgebench.agent.instructions import load_instructions
 from edgebench.errors import UsageError
 from edgebench.prompts.verdicts import CONCLUSIONS, FINAL, check_reader, read_final, read_step, read_trace
-from edgebench.records import Call
+from edgebench.trace import Call
 
 ECHO = "'Finish[TEXT REFUTES].', 'Finish[IMAGE REFUTES].', 'Finish[ORIGINAL].' or 'Finish[MISMATCH].'"
 LINES = "Finish[TEXT REFUTES].\nFinish[IMAGE REFUTES].\nFinish[ORIGINAL].\nFinish[MISMATCH]."
