@@ -29,6 +29,8 @@ def judge(record: Record, *, scoring: str, matcher: str) -> tuple[str | None, st
     """
     if record.error is not None or record.not_asked is not None:
         return None, None
+    if record.finish == "refused":
+        return NO_ANSWER, "refusal"
     if record.target in CLASSES and (record.trace or record.text is not None):
         check_reader(matcher)
         return read_trace(matcher, record.trace) if record.trace else read_final(matcher, record.text or "")

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgebench.answers import judge
 from edgebench.apart import Died
-from edgebench.environment import describe_host, now
+from edgebench.calls import Line, call
+from edgebench.environment import Resident, describe_host, now
 from edgebench.errors import EngineError, SampleError
 from edgebench.protocols import MODEL
 from edgebench.records import Record, Sitting
 from edgebench.runner import Query
-from edgebench.worker import Worker
+from edgebench.worker import Reply, Worker
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from edgebench.benches.base import Sample
     from edgebench.pipeline import Progress, RunPlan
     from edgebench.protocols import Procedure
     from edgebench.records import Store
     from edgebench.runner import Answer
+    from edgebench.sensors.watch import Watch
     from edgebench.trace import Knowledge
-    from edgebench.worker import Reply, WorkerPlan
+    from edgebench.worker import WorkerPlan
 
 FAILURES_IN_A_ROW = 10
 """So many engine errors in a row end the sitting: the fault is not the samples'."""
@@ -40,13 +42,19 @@ class Desk:
         sitting: int,
         plan: RunPlan,
         progress: Progress,
-        protocol: Procedure | None,
+        watch: Watch,
+        protocol: Procedure | None = None,
+        *,
+        remote: bool = False,
     ) -> None:
-        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
-        self._progress, self._protocol = progress, protocol
+        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
+        self._watch, self._protocol, self._remote = watch, protocol, remote
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._workers: dict[str, Worker] = {}
+        self._line: Line | None = None
         self._peaks: dict[str, Reply] = {}
+        self._costs: list[dict[str, Any]] = []
+        """Of the calls of the sample at hand."""
         self._warm: set[str] = set()
         self._described = False
         self._deaths = 0
@@ -63,19 +71,9 @@ class Desk:
         Raises:
             EngineError: the engine cannot be started, or fails again and again.
         """
-        record = Record(
-            id=sample.id,
-            sitting=self._sitting,
-            target=sample.target,
-            category=sample.category,
-            options=dict(sample.question.options) or None,
-            forged_option=sample.question.forged_option,
-            facts=sample.facts | self._facts,
-        )
-        if sample.problem is not None:
-            return replace(record, error=sample.problem)
-        if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+        record = self._blank(sample, suits)
+        if record.error is not None or record.not_asked is not None:
+            return record
 
         def ask(who: str, query: Query) -> Answer:
             reply = self._ask(query, stack, who)
@@ -83,6 +81,7 @@ class Desk:
                 raise SampleError(reply.error or "")
             return reply.answer
 
+        self._costs.clear()
         failure: Exception | None = None
         if self._protocol is not None and self.look_up is not None:
             record, failure = self._protocol.put(record, sample, ask, self.look_up)
@@ -99,22 +98,102 @@ class Desk:
             peak_memory_bytes=self._peak(lambda reply: reply.peak_memory_bytes),
             peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
             peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
+            **self._cost(),
         )
         if failure is not None:
             if not isinstance(failure, SampleError):
                 raise failure
             self._count_failure(failure.what)
             return replace(record, error=failure.what)
+        return self._judged(record)
+
+    def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
+        """The records of samples that a model elsewhere is asked, in the order of their answers.
+
+        Raises:
+            EngineError: it is not there, or fails again and again.
+        """
+        settled: list[Record] = []
+        waiting: dict[str, Record] = {}
+
+        def queries() -> Iterator[Query]:
+            for sample, suits in asked:
+                record = self._blank(sample, suits)
+                if record.error is not None or record.not_asked is not None:
+                    settled.append(record)
+                    continue
+                waiting[sample.id] = record
+                alone = Query(sample.id, sample.images, sample.question)
+                yield alone if self._protocol is None else self._protocol.single(sample)
+
+        for found in call(self._plan, queries(), self._describe_call):
+            yield from settled
+            settled.clear()
+            yield self._filled(waiting.pop(found.query.id), found.answer, found.error)
+        yield from settled
+
+    def _blank(self, sample: Sample, suits: bool) -> Record:
+        """What is known of a sample before it is asked; whether it is asked at all."""
+        record = Record(
+            id=sample.id,
+            sitting=self._sitting,
+            target=sample.target,
+            category=sample.category,
+            options=dict(sample.question.options) or None,
+            forged_option=sample.question.forged_option,
+            facts=sample.facts | self._facts,
+        )
+        if sample.problem is not None:
+            return replace(record, error=sample.problem)
+        if not suits:
+            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+        return record
+
+    def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
+        """With what came back for it."""
+        if answer is None:
+            self._count_failure(error or "")
+            return replace(record, error=error)
+        return self._judged(replace(record, **vars(answer)))
+
+    def _judged(self, record: Record) -> Record:
         self._failures = 0
-        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=answer, method=method)
+        letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
+        return replace(record, answer=letter, method=method)
+
+    def _describe_call(self, facts: dict[str, Any]) -> None:
+        """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
+        self._store.append(
+            Sitting(
+                sitting=self._sitting,
+                started=now(),
+                host=describe_host(),
+                engine=facts,
+                load_ns=None,
+                memory_method="unknown: the model is elsewhere",
+                profile=self._plan.profile.name,
+            )
+        )
 
     def _peak(self, of: Callable[[Reply], int | None]) -> int | None:
         """Of all engines' processes together; they need not have been at their peaks at once."""
         known = [of(reply) for reply in self._peaks.values()]
         return sum(n for n in known if n is not None) if known and None not in known else None
 
+    def _cost(self) -> dict[str, Any]:
+        """When the sample was put, how long its calls took and at which energy, added up."""
+        if not self._costs:
+            return {}
+        energy = [cost["energy_j"] for cost in self._costs]
+        return {
+            "asked_unix_ns": self._costs[0]["asked_unix_ns"],
+            "took_ns": sum(cost["took_ns"] for cost in self._costs),
+            "energy_j": None if None in energy else round(sum(energy), 6),
+        }
+
     def _ask(self, query: Query, stack: contextlib.ExitStack, who: str = MODEL) -> Reply:
+        if self._remote:
+            return self._ask_elsewhere(query, stack)
         if not self._described and who != MODEL:
             # A sitting is described by the run's own artifact, whoever is asked first.
             self._describe(self._start(MODEL, stack), None)
@@ -125,13 +204,26 @@ class Desk:
                 self._warm.add(who)
                 if not self._described:
                     self._describe(worker, warmup.stages_ns["total"] if warmup else None)
+                self._watch.begin(self._workers.get(MODEL, worker).pid)
+            mark = self._watch.mark()
             reply = worker.ask(query)
         except Died:
             del self._workers[who]
             self._warm.discard(who)
             raise
+        self._costs.append(self._watch.since(mark))
         self._peaks[who] = reply
         return reply
+
+    def _ask_elsewhere(self, query: Query, stack: contextlib.ExitStack) -> Reply:
+        """One call of several to a model that is not here: the next one needs its answer."""
+        if self._line is None:
+            self._line = stack.enter_context(Line(self._plan))
+        found = self._line.ask(query)
+        if not self._described:
+            self._describe_call(self._line.facts())
+            self._described = True
+        return Reply(found.answer, found.error, None, Resident(None, None))
 
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
         while self._end is None:
@@ -169,6 +261,9 @@ class Desk:
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
             limits=self._run.limits,
+            device=self._plan.profile,
+            energy_source=self._watch.energy_source,
+            no_energy=self._watch.why_no_energy,
         )
         self._store.append(line)
         self._described = True

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from edgebench.config import build
 from edgebench.errors import ArtifactError
+from edgebench.work import Work
 
 FORMAT = "edgebench-artifact/2"
 MANIFEST = "manifest.json"
@@ -150,6 +151,8 @@ class Graph:
     outputs: tuple[TensorFact, ...]
     external: tuple[FileFact, ...] = ()
     quantization: Quantization | None = None
+    work: Work | None = None
+    """Operations and bytes of a call; None in artifacts of before."""
 
     @property
     def bytes(self) -> int:

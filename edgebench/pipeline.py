@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
+from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.desk import Desk
+from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
-from edgebench.errors import RunError, UsageError
-from edgebench.manifest import MANIFEST, is_artifact, read_artifact
+from edgebench.errors import RunError, UsageError, did_you_mean
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
@@ -23,10 +25,20 @@ from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
 from edgebench.prompts.verdicts import READERS
 from edgebench.protocols import open_protocol
-from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Limits, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import (
+    CHECKPOINT,
+    FORMAT,
+    Limits,
+    Run,
+    RunHeader,
+    Settings,
+    Sitting,
+    Store,
+    is_run,
+)
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk
+from edgebench.sensors.watch import Watch, check_energy, on_gpu
 from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
@@ -83,50 +95,15 @@ class RunPlan:
     knowledge: str | None = None
     detectors: dict[str, Artifact] = field(default_factory=dict)
     """Stage of `mixed` -> its own artifact."""
+    endpoint: dict[str, str] = field(default_factory=dict)
+    """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
+    engine_options: tuple[str, ...] = ()
+    """'name=value' each: what the engine's own `OPTIONS` lists."""
+    weights: str | None = None
+    """The checkpoint, for engines that run it and not the artifact's graphs."""
     limits: Limits = field(default_factory=Limits)
-
-
-def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
-    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
-
-    Args:
-        name: a folder, a recipe's name, or None.
-        engine: 'null' needs none.
-        say: called with one line when something was chosen for the user.
-
-    Raises:
-        ArtifactError: the folder is no finished artifact.
-        UsageError: nothing fits; the advice says what to export.
-    """
-    if name is not None and (Path(name).exists() or "/" in name):
-        return read_artifact(Path(name))
-    if name is None and engine == "null":
-        return None
-    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    for _, folder in sorted(exports, reverse=True):
-        artifact = read_artifact(folder, verify=False)
-        if name is None or artifact.manifest.name == name:
-            say(f"taking the newest export here: {folder}")
-            return read_artifact(folder)
-    if name is not None:
-        recipe = load_recipe(name)
-        raise UsageError(
-            f"{recipe.name!r} has no export here",
-            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
-        )
-    return _embedded(say)
-
-
-def _embedded(say: Any) -> Artifact:
-    """The embedded demo model, exported once into the user's cache."""
-    from edgebench.export.run import export
-    from edgebench.places import cache_folder
-
-    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
-    say(f"no export here; taking the embedded demo model: {folder}")
-    if is_artifact(folder):
-        return read_artifact(folder)
-    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
+    energy: str = "auto"
+    """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -143,6 +120,11 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    remote = check_place(plan.engine, plan.endpoint)
+    if remote and (plan.reuse or plan.provider):
+        raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
+    own = own_options(plan)
+    check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     protocol = open_protocol(bench, plan)
     header = _header(plan, bench, protocol)
@@ -164,20 +146,46 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
+        options |= plan.endpoint
+        if plan.weights is not None:
+            options["weights"] = plan.weights
+        options |= own
         profile = load_profile(plan.profile)
+        watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
         worker = WorkerPlan(engine, plan.artifact, profile, options, how)
-        desk = Desk(worker, store, sitting, plan, progress, protocol)
+        desk = Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
+        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
+            if not remote:
+                stack.enter_context(watch)
             if protocol is not None:
                 desk.look_up = protocol.begin(folder, stack)
-            for sample in bench.samples():
-                if sample.id in done:
-                    continue
-                record = desk.record(sample, bench.suits(kind, sample), stack)
+            at_once = remote and (protocol is None or not protocol.several_calls)
+            records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
+            for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
+            watch.look(last=True)
     return folder
+
+
+def own_options(plan: RunPlan) -> dict[str, str]:
+    """The engine's own settings of a plan, by name.
+
+    Raises:
+        UsageError: the engine has no such setting, or takes no checkpoint.
+    """
+    engine = load(engine_class(plan.engine))
+    known, found = getattr(engine, "OPTIONS", {}), {}
+    for text in plan.engine_options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"the engine {plan.engine!r} has no option {text!r}", hint=did_you_mean(name, known))
+        found[name] = value
+    if plan.weights is not None and not getattr(engine, "TAKES_WEIGHTS", False):
+        raise UsageError(f"the engine {plan.engine!r} runs the artifact's own weights", hint="leave --weights out")
+    return found
 
 
 def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeader:
@@ -188,19 +196,11 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
     scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
-    fact = None
-    if plan.artifact is not None and manifest is not None:
-        fact = ArtifactFact(
-            name=manifest.name,
-            family=manifest.family,
-            dialect=manifest.dialect,
-            precision=manifest.precision,
-            bytes=manifest.bytes,
-            manifest_sha256=plan.artifact.manifest_sha256,
-            source_sha256=manifest.source.sha256,
-            passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
-            parity=None if manifest.parity is None else asdict(manifest.parity),
-        )
+    fact = None if plan.artifact is None else fact_of(plan.artifact)
+    if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+        # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
+        own = own_options(plan).get("dtype", "fp32")
+        fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None, work={})
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
@@ -214,6 +214,8 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
+        options=own_options(plan),
         protocol=None if protocol is None else protocol.label,
         prompts=None if protocol is None else protocol.instructions.label,
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
@@ -252,6 +254,8 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
         return folder, store, done, sittings + 1
     if folder is None:
         name = "no-model" if header.artifact is None else f"{header.artifact.name}-{header.artifact.precision}"
+        if header.settings.endpoint is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", header.settings.endpoint.model)[-60:].strip(".-") or "model"
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = Path("runs") / f"{name}-{plan.engine}-{plan.bench}-{stamp}"
     return folder, Store.create(folder, header), set(), 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from edgebench.agent.hierarchy import STAGES, Check, ended, steps
 from edgebench.agent.instructions import Instructions, load_instructions
 from edgebench.agent.knowledge import CACHE, Frozen, Kept, Off, Source, open_source
+from edgebench.artifacts import is_remote
 from edgebench.benches.base import Question
 from edgebench.errors import UsageError, did_you_mean
 from edgebench.prompts.verdicts import PUBLISHED, check_reader
@@ -84,9 +85,8 @@ class Procedure:
         """
         caption = sample.question.text
         if not self.several_calls:
-            prompt = self.instructions.fill("standard", {"caption": ended(caption)})
             try:
-                answer = ask(MODEL, self._query(sample, MODEL, Question(prompt, verbatim=True), first=True))
+                answer = ask(MODEL, self.single(sample))
             except Exception as error:
                 return record, error
             return replace(record, **vars(answer)), None
@@ -111,6 +111,11 @@ class Procedure:
         except Exception as error:
             failure = error
         return _summed(record, tuple(check.trace)), failure
+
+    def single(self, sample: Sample) -> Query:
+        """The one question of the standard prompt."""
+        prompt = self.instructions.fill("standard", {"caption": ended(sample.question.text)})
+        return self._query(sample, MODEL, Question(prompt, verbatim=True), first=True)
 
     def begin(self, folder: Path, stack: ExitStack) -> Callable[[str], Knowledge]:
         """What things are looked up with; what is found is kept in the run's folder.
@@ -180,6 +185,8 @@ def open_protocol(bench: Bench, plan: RunPlan) -> Procedure | None:
         raise UsageError(f"unknown protocol {name!r}", hint=did_you_mean(name, known))
     if own and name != "mixed":
         raise UsageError("detectors of a stage are for --protocol mixed")
+    if own and is_remote(plan.engine):
+        raise UsageError(f"the engine {plan.engine!r} runs no detectors", hint="take one that runs artifacts")
     words = {"vision-language", "language"}
     if name is None and kind not in words:
         if prompts is not None or knowledge is not None:

@@ -26,8 +26,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged", "devices", "trace"],
+    ["config", "registry", "places", "wording", "work"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace"],
+    ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -35,9 +36,10 @@ LAYERS = [
     ["prompts", "metrics.forensics"],
     ["answers"],
     ["metrics"],
+    ["checkpoints"],
     ["engines", "export", "pack", "agent"],
-    ["runner", "apart"],
-    ["worker", "report", "protocols"],
+    ["runner", "artifacts", "apart"],
+    ["worker", "calls", "report", "estimate", "host_peaks", "protocols"],
     ["desk"],
     ["pipeline", "doctor"],
     ["cli"],
@@ -136,12 +138,12 @@ def test_every_recipe_loads(name: str) -> None:
         assert recipe.prompt.style in STYLES
     if recipe.network is not None:
         pytest.importorskip("torch")
-        from edgebench.export.classifier import NETWORKS
+        from edgebench.checkpoints.networks import NETWORKS
 
         assert recipe.network in NETWORKS
     if recipe.encoder is not None:
         pytest.importorskip("torch")
-        from edgebench.export.encoder import ENCODERS
+        from edgebench.checkpoints.encoders import ENCODERS
 
         assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
 

@@ -54,13 +54,13 @@ class Wikipedia:
 
         Raises:
             UsageError: the address is neither https nor on this machine.
-            MissingExtraError: httpx is not installed.
+            MissingExtraError: httpx2 is not installed.
         """
         try:
-            import httpx
+            import httpx2 as httpx
         except ImportError as error:
             raise MissingExtraError(
-                "Wikipedia is asked with httpx, which is not installed", hint="pip install 'edgebench[knowledge]'"
+                "Wikipedia is asked with httpx2, which is not installed", hint="pip install 'edgebench[knowledge]'"
             ) from error
         self._httpx = httpx
         try:
@@ -72,7 +72,7 @@ class Wikipedia:
         self.name = f"wikipedia:{url.host}" if api == ENGLISH else f"mediawiki:{url}"
         self._api, self._clock, self._wait = api, clock, wait
         contact = os.environ.get("EDGEBENCH_CONTACT", "no contact given")
-        agent = f"edgebench/{__version__} ({contact.encode('ascii', 'replace').decode()}) httpx/{httpx.__version__}"
+        agent = f"edgebench/{__version__} ({contact.encode('ascii', 'replace').decode()}) httpx2/{httpx.__version__}"
         self._client = httpx.Client(
             timeout=TIMEOUT_S, headers={"User-Agent": agent, "Accept": "application/json"}, follow_redirects=False
         )

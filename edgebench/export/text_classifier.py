@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.files import copy_tokenizer, identify, read_json
+from edgebench.checkpoints.reference import load_reference
 from edgebench.errors import CheckpointError, UsageError
-from edgebench.export.checkpoint import copy_tokenizer, identify, read_json
 from edgebench.export.graphs import save, trace
 from edgebench.export.imported.labels import forged_places
 from edgebench.export.manifests import manifest_of
 from edgebench.export.parity import compare, session
 from edgebench.export.request import checked
-from edgebench.export.vision_language_parity import load_reference
 from edgebench.forged import p_forged
 from edgebench.manifest import TextInput
 

@@ -39,12 +39,15 @@ class Judged:
 
     right: bool
     unparsed: bool
+    answer: str | None
     target: str
     task: str
     kind: str
     """Forgery type where the benchmark has types, else the category."""
     probabilities: dict[str, float] | None
     """Option -> probability among the options."""
+    logprobs: dict[str, float] | None
+    """Option -> log-probability of its letter as the first token."""
     score: float | None
     forged: bool | None
     """Whether the right answer is 'forged'; None for questions of another kind."""
@@ -65,10 +68,12 @@ def judged(run: Run) -> dict[str, Judged]:
         found[record.id] = Judged(
             right=is_right(record, answer),
             unparsed=answer == NO_ANSWER,
+            answer=answer,
             target=record.target,
             task=record.facts.get("task", ""),
             kind=kind,
             probabilities=_softmax(record.option_logprobs) if record.options else None,
+            logprobs=record.option_logprobs,
             score=record.score,
             forged=is_forged(record),
             output_tokens=record.output_tokens,
@@ -85,7 +90,8 @@ def delta(base: Mapping[str, Judged], other: Mapping[str, Judged]) -> dict[str, 
 
     Returns:
         paired (see `paired`), by task and by kind; unparsed, output_length_ratio, option_shift, calibration_error,
-        classifier, targets. None where a run does not have it.
+        classifier, targets; disagreements: every question that the two answered differently, right or wrong;
+        largest_logprob_difference of an option's letter. None where a run does not have it.
     """
     common = [i for i in base if i in other]
     pairs = [(base[i], other[i]) for i in common]
@@ -102,7 +108,24 @@ def delta(base: Mapping[str, Judged], other: Mapping[str, Judged]) -> dict[str, 
         "option_shift": _option_shift(pairs),
         "calibration_error": [_calibration_error([p[k] for p in pairs]) for k in (0, 1)],
         "classifier": _classifier(pairs),
+        "disagreements": [
+            {"id": i, "kind": a.kind, "target": a.target, "base": a.answer, "other": b.answer}
+            for i, (a, b) in zip(common, pairs, strict=True)
+            if a.answer != b.answer
+        ],
+        "largest_logprob_difference": _largest_logprob_difference(pairs),
     }
+
+
+def _largest_logprob_difference(pairs: list[tuple[Judged, Judged]]) -> float | None:
+    """Of any option's letter, in nats, over the questions where both runs know it."""
+    gaps = [
+        abs(a.logprobs[option] - b.logprobs[option])
+        for a, b in pairs
+        if a.logprobs and b.logprobs
+        for option in a.logprobs.keys() & b.logprobs.keys()
+    ]
+    return max(gaps, default=None)
 
 
 def _at_least(accuracy: list[float | None], share: float) -> bool:

@@ -13,9 +13,12 @@ from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.machine import Machine
 from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
 from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.records import NO_ANSWER, Sitting
+from edgebench.sensors.observation import read_observations
+from edgebench.sensors.power_log import power_log_of
 
 if TYPE_CHECKING:
     from edgebench.records import Record, Run
@@ -25,6 +28,16 @@ IDS_SHOWN = 10
 """Of the samples that failed for one reason."""
 PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
+
+LATENCY = (
+    "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+    "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
+)
+API_LATENCY = (
+    "an API's latency, not a device's: wall clock from sending the request that was answered to its last byte, network "
+    "and queue included, nothing asked before; retries and the making of pictures are outside of it; nearest-rank "
+    "percentiles, null when there are too few samples"
+)
 
 
 class _Tally:
@@ -44,7 +57,8 @@ class _Tally:
         self.forged_right: list[bool] = []
         self.scores: list[float] = []
         self.peaks: dict[str, int] = {}
-        self.cut_off = 0
+        self.cut_off = self.refused = self.retries = 0
+        self.models: dict[str, int] = {}
         self.mmfakebench = MMFakeBenchTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
@@ -69,12 +83,17 @@ class _Tally:
         self.right += right
         row[0] += 1
         row[1] += right
-        if answer == NO_ANSWER:
+        if answer == NO_ANSWER and method == "refusal":
+            self.refused += 1
+        elif answer == NO_ANSWER:
             self.unparsed += 1
             row[2] += 1
             self.unparsed_by_target[record.target] = self.unparsed_by_target.get(record.target, 0) + 1
         self.methods[method or "none"] = self.methods.get(method or "none", 0) + 1
         self.cut_off += record.finish == "length"
+        self.retries += (record.attempts or 1) - 1
+        if record.model is not None:
+            self.models[record.model] = self.models.get(record.model, 0) + 1
         self.mmfakebench.add(record, answer)
         self._binary(record, answer)
         self._times(record)
@@ -98,10 +117,12 @@ class _Tally:
             self.prompt_tokens.append(record.prompt_tokens)
         for asked in record.trace or (record,):
             stages = asked.stages_ns
-            if "prefill" in stages:
+            if "ttft" in stages:
+                self.stages["ttft"].append(stages["ttft"])
+            elif "prefill" in stages:
                 self.stages["ttft"].append(stages["total"] - stages["decode"])
-                if asked.output_tokens is not None and asked.output_tokens >= 2:
-                    self.tpot.append(stages["decode"] // (asked.output_tokens - 1))
+            if "decode" in stages and asked.output_tokens is not None and asked.output_tokens >= 2:
+                self.tpot.append(stages["decode"] // (asked.output_tokens - 1))
 
 
 def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
@@ -118,12 +139,16 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     settings = header.settings
     used = matcher or settings.matcher
     tally = _Tally()
+    machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
+            machine.sit(line)
         else:
+            right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
+            machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
     return {
@@ -134,12 +159,13 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "questions": tally.asked,
             "answered": tally.answered,
             "unparsed": tally.unparsed,
+            "refused": tally.refused,
             "failed": tally.failed,
             "not_asked": tally.not_asked,
             "complete": tally.asked + tally.not_asked >= header.data.questions,
             "accuracy": tally.right / tally.answered if tally.answered else None,
             "accuracy_interval": interval,
-            "accuracy_note": "right / answered; an answer without an option counts as wrong, a failed question is left out; 95 % Wilson interval",
+            "accuracy_note": "right / answered; an answer without an option and a refusal count as wrong, a failed question is left out; 95 % Wilson interval",
             "cut_off_at_token_limit": tally.cut_off,
             "methods": dict(sorted(tally.methods.items())),
             "unparsed_by_right_answer": dict(sorted(tally.unparsed_by_target.items())),
@@ -162,8 +188,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         },
         "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values}
         | ({"tpot": stage_ms(tally.tpot)} if tally.tpot else {}),
-        "latency_note": "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
-        "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token",
+        "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
         "throughput": {
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",
@@ -181,7 +206,9 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "kinds_method": sittings[-1].memory_kinds_method if sittings else None,
             "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
         },
-        "load_ms": sittings[-1].load_ns / 1e6 if sittings else None,
+        **machine.found(list(read_observations(run.folder))),
+        "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
+        "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),
         "data": asdict(header.data),
@@ -190,6 +217,23 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
         "notes": _notes(sittings),
+    }
+
+
+def _service(tally: _Tally, sittings: list[Sitting]) -> dict[str, Any]:
+    """Who answered, over how many requests, and what it cost: None where tokens or prices are not known."""
+    prices = sittings[-1].engine.get("prices_per_million") if sittings else None
+    read, written = tally.prompt_tokens, tally.output_tokens
+    known = tally.answered > 0 and len(read) == len(written) == tally.answered
+    return {
+        "models": dict(sorted(tally.models.items())),
+        "retries": tally.retries,
+        "at_once": sittings[-1].engine.get("at_once") if sittings else None,
+        "prompt_tokens": sum(read) if known else None,
+        "output_tokens": sum(written) if known else None,
+        "prices_per_million": prices,
+        "cost": (sum(read) * prices[0] + sum(written) * prices[1]) / 1e6 if known and prices else None,
+        "cost_note": "tokens of the answers x the prices that were given; requests without an answer and discounts are not in it",
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import RunError
 from edgebench.metrics.delta import delta, judged
 from edgebench.metrics.summary import summarize
+from edgebench.records import CHECKPOINT
 from edgebench.report.tables import label
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
             f"these runs were not asked the same ({named})", hint="pass --anyway to compare them all the same"
         )
     base_artifact = runs[0].header.artifact
-    if base_artifact is not None and base_artifact.parity is None and not anyway:
+    unmeasured = base_artifact is not None and base_artifact.parity is None and base_artifact.dialect != CHECKPOINT
+    if unmeasured and not anyway:
         raise RunError(
             "the base was never compared with its checkpoint, so a difference from it says nothing",
             where=runs[0].folder,
@@ -79,10 +81,18 @@ def _differences(runs: list[Run]) -> list[dict[str, Any]]:
         found.append(
             {"what": "data", "values": [f"{run.header.data.name} ({run.header.data.fingerprint[-8:]})" for run in runs]}
         )
-    passports = [((run.header.artifact and run.header.artifact.passport) or "none")[:8] for run in runs]
+    passports = [_passport(run) for run in runs]
     if len(set(passports)) > 1:
         found.append({"what": "preprocessing", "values": passports})
     return found
+
+
+def _passport(run: Run) -> str:
+    """What tells apart how the pictures were made."""
+    header = run.header
+    if header.settings.endpoint is not None:
+        return header.settings.endpoint.passport
+    return ((header.artifact and header.artifact.passport) or "none")[:8]
 
 
 def _categories(base: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from typing import Any
 from edgebench.report.tables import UNKNOWN, Table, percent
 
 SHOWN = 12
+LISTED = 40
+"""Questions that were answered differently; JSON has all."""
 
 
 def delta_tables(pair: dict[str, Any]) -> list[Table]:
@@ -18,6 +20,7 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
         ("wrong -> right", str(p["won"])),
         ("difference of accuracy", _points(p["difference"])),
         ("exact McNemar p", _number(p["mcnemar_p"])),
+        ("answered differently, right or wrong", str(len(pair["disagreements"]))),
     ]
     for target in pair["targets"]:
         verdict = {None: UNKNOWN, True: "PASS", False: "FAIL"}[target["passed"]]
@@ -29,6 +32,8 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
     if shift is not None:
         moved = f"{shift['mean_total_variation']:.4f}, likeliest changed in {percent(shift['likeliest_changed'])}"
         rows.append((f"option probabilities moved (mean total variation, {shift['questions']} questions)", moved))
+        largest = pair["largest_logprob_difference"]
+        rows.append(("largest change of an option's log-probability, nats", _number(largest)))
         errors = " / ".join(_number(v) for v in pair["calibration_error"])
         rows.append(("expected calibration error, 10 bins, base / other", errors))
     c = pair["classifier"]
@@ -40,6 +45,8 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
             rows.append((f"{name} at the base's threshold {c['threshold']:.3g}, base / other", shown))
     title = f"{pair['base']}  ->  {pair['other']}"
     found = [Table(title, ("", ""), tuple(rows), "the same questions, one by one")]
+    if pair["disagreements"]:
+        found.append(_disagreements(pair["disagreements"]))
     for key, name in (("by_task", "task"), ("by_kind", "forgery type")):
         if len(pair[key]) > 1:
             found.append(_groups(name, pair[key]))
@@ -57,6 +64,13 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
         columns = ("category", "questions", "base", "other", "points")
         found.append(Table("Categories that changed most", columns, changed))
     return found
+
+
+def _disagreements(found: list[dict[str, str | None]]) -> Table:
+    rows = tuple(tuple(d[key] or UNKNOWN for key in ("id", "kind", "target", "base", "other")) for d in found[:LISTED])
+    more = len(found) - len(rows)
+    note = f"and {more} more: --json lists all" if more else "all of them"
+    return Table("Answered differently", ("question", "of", "right is", "base", "other"), rows, note)
 
 
 def _groups(name: str, groups: list[dict[str, Any]]) -> Table:

@@ -73,7 +73,7 @@ def test_the_graph_answers_as_the_checkpoint(checkpoint: Path, text: Path) -> No
 
 def test_alone_and_in_mixed_detection(cli: Cli, text: Path, demo_artifact: Path) -> None:
     """Real against fake by itself; then as the text stage, beside a detector of pictures and a language model."""
-    from edgebench.export.networks.tiny_ladeda import TinyLaDeDa
+    from edgebench.checkpoints.networks.tiny_ladeda import TinyLaDeDa
 
     data = news.write(cli.folder)
     alone = cli("run", text, "--bench", "mmfakebench", "--data", data, "-o", "alone", "--json")
@@ -119,7 +119,7 @@ def test_labels_that_say_nothing_and_other_precisions_are_refused(cli: Cli) -> N
 
 def test_cnnspot_is_resnet_50(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the ResNet of transformers, which is another's code, with the same weights and a quarter of the width."""
-    from edgebench.export.networks import cnnspot
+    from edgebench.checkpoints.networks import cnnspot
 
     with torch.device("meta"):
         parameters = sum(p.numel() for p in cnnspot.CnnSpot().parameters())

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from edgebench.checkpoints.networks.weights import exists, fill
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.networks.weights import exists, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

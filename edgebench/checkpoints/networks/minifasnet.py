@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from edgebench.export.networks.weights import fill, read_torch
+from edgebench.checkpoints.networks.weights import fill, read_torch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench.config import build
@@ -13,9 +14,8 @@ from edgebench.errors import CheckpointError, one_line
 from edgebench.manifest import Preprocess, Source, file_fact, sha256_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from edgebench.manifest import FileFact
+    from edgebench.recipes import Recipe
 
 PATTERNS = ["*.safetensors", "*.json", "*.jinja", "tokenizer.model"]
 """All that is fetched from a model hub: no code, no pickle."""
@@ -34,8 +34,6 @@ def fetch(hub_id: str) -> Path:
     Raises:
         CheckpointError: the hub cannot be reached or has no such model.
     """
-    from pathlib import Path
-
     from huggingface_hub import snapshot_download
 
     try:
@@ -45,6 +43,34 @@ def fetch(hub_id: str) -> Path:
             f"the weights {hub_id!r} cannot be fetched from the model hub ({type(error).__name__})",
             hint="pass --weights DIR with a downloaded checkpoint folder",
         ) from error
+
+
+def find_weights(recipe: Recipe, weights: str | None) -> Path:
+    """The checkpoint: as given (a path or a hub id), else embedded, else from the recipe's hub id.
+
+    Raises:
+        CheckpointError: it is nowhere; the advice says what to pass.
+    """
+    if weights is not None:
+        path = Path(weights).expanduser()
+        if path.exists():
+            return path
+        if recipe.family == "classifier" or not looks_like_hub_id(weights):
+            raise CheckpointError("does not exist", where=weights, hint=f"--weights takes {_wanted(recipe)}")
+        return fetch(weights)
+    if recipe.embedded is not None:
+        return Path(__file__).resolve().parent.parent / recipe.embedded
+    if recipe.hub_id is not None:
+        return fetch(recipe.hub_id)
+    raise CheckpointError(
+        f"{recipe.name} has no weights here", hint=f"pass --weights {_wanted(recipe)}, published at {recipe.source}"
+    )
+
+
+def _wanted(recipe: Recipe) -> str:
+    if recipe.family == "classifier":
+        return f"the file {recipe.weights_file}" if recipe.weights_file else "a weights file"
+    return "a Hugging Face checkpoint folder or a hub id"
 
 
 def identify(folder: Path, *, parameters: int | None, name: str) -> Source:

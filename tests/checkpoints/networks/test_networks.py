@@ -20,7 +20,7 @@ from edgebench.registry import load
 torch = pytest.importorskip("torch")
 pytest.importorskip("h5py")
 
-from edgebench.export.classifier import NETWORKS  # noqa: E402 - needs torch
+from edgebench.checkpoints.networks import NETWORKS  # noqa: E402 - needs torch
 
 FILES = {
     "mesonet-df": "mesonet/Meso4_DF.h5",
