@@ -61,11 +61,9 @@ class Settings:
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
     protocol: str | None = None
-    """MMFakeBench: 'standard', 'mmd-agent' or 'mixed', with its detectors."""
     prompts: str | None = None
-    """Name and hash of the instructions; see `edgebench.agent.instructions`."""
     knowledge: str | None = None
-    """Where an agent's knowledge came from."""
+    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
     options: dict[str, str] = field(default_factory=dict)
@@ -221,12 +219,10 @@ class Record:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    return _said(dataclasses.asdict(value))
-
-
-def _said(plain: dict[str, Any]) -> dict[str, Any]:
-    found = {k: [_said(v) for v in value] if isinstance(value, tuple) else value for k, value in plain.items()}
-    return {k: v for k, v in found.items() if v is not None and v not in ({}, [])}
+    plain = dataclasses.asdict(value)
+    if plain.get("trace"):
+        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in plain["trace"]]
+    return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
 
 
 class Run:

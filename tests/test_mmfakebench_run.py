@@ -15,6 +15,7 @@ from edgebench.metrics.summary import summarize
 from edgebench.records import Run
 from tests import mediawiki, news, scripted
 from tests.conftest import SHARED, Cli
+from tests.endpoints import Asked, Endpoint, Handler, serving
 
 CORPUS = [
     (["Name one"], "Finish: [Eiffel Tower]."),
@@ -102,6 +103,38 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monke
     assert lookups["n"] == 3, "the source is not asked again after three"
     assert lookups["mean"] < 30_000
     assert not (tmp_path / "dead" / "knowledge.jsonl").read_text()
+
+
+def test_the_agent_over_an_endpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same steps to a model elsewhere, each call with its picture; knowledge from a folder of articles."""
+    from edgebench.cli.main import _main
+
+    def manner(handler: Handler, asked: Asked) -> None:
+        prompt = "".join(part.get("text", "") for part in asked.body["messages"][0]["content"])
+        handler.stream(next(answer for words, answer in CORPUS if all(w in prompt for w in words)))
+
+    data = news.write(tmp_path, samples=news.SAMPLES[:4])
+    (tmp_path / "articles").mkdir()
+    (tmp_path / "articles" / "Eiffel Tower.txt").write_text("It stands in Paris, and was finished in 1889.")
+    endpoint = Endpoint(manner)
+    with serving(endpoint) as url:
+        common = ["run", "--engine", "api", "--base-url", url, "--model", "m", "--bench", "mmfakebench"]
+        common += ["--data", str(data), "--protocol"]
+        agent = ["mmd-agent", "--knowledge", str(tmp_path / "articles"), "-o", str(tmp_path / "agent")]
+        assert _main([*common, *agent]) == 0, capsys.readouterr().err
+        assert _main([*common, "mmd-agent", "-o", str(tmp_path / "agent"), "--resume"]) == 9
+        asked = len(endpoint.asked)
+        endpoint.manner = lambda handler, asked: handler.stream("Finish[ORIGINAL].")
+        assert _main([*common, "standard", "-o", str(tmp_path / "standard")]) == 0
+        assert len(endpoint.asked) == asked + 4
+        refused = ["mixed", "--text-detector", str(tmp_path / "nothing"), "-o", str(tmp_path / "mixed")]
+        assert _main([*common, *refused]) != 0
+    found = answers(tmp_path / "agent")
+    assert [r["answer"] for r in found] == ["original", "textual", "original", "mismatch"]
+    assert sum(len(r["trace"]) for r in found) == asked == 21
+    assert {r["trace"][1]["knowledge"]["title"] for r in found} == {"Eiffel Tower"}
+    assert all(request.picture.size == (40, 30) for request in endpoint.asked[:21])
+    assert [r["answer"] for r in answers(tmp_path / "standard")] == ["original"] * 4
 
 
 def test_the_demo_model_by_the_command_line(cli: Cli, demo_artifact: Path) -> None:
