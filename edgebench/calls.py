@@ -19,6 +19,8 @@ from edgebench.runner import Answer, Query, Runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
 
     from edgebench.engines.base import Chat
     from edgebench.worker import WorkerPlan
@@ -31,6 +33,36 @@ class Called:
     query: Query
     answer: Answer | None
     error: str | None = None
+
+
+class Line:
+    """A model elsewhere that is asked one question after another: the calls of a protocol need each other's answers."""
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self._plan = plan
+
+    def __enter__(self) -> Self:
+        self._chat = load(self._plan.engine)(self._plan.artifact, self._plan.profile, self._plan.options)
+        self._runner = _runner(self._chat.__enter__(), self._plan)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._chat.__exit__(kind, error, trace)
+
+    def facts(self) -> dict[str, Any]:
+        """Who is asked."""
+        found: dict[str, Any] = self._chat.facts()
+        return found
+
+    def ask(self, query: Query) -> Called:
+        """One question, blocking.
+
+        Raises:
+            Unavailable: it is of no use to ask on.
+        """
+        return _answer(self._runner, query)
 
 
 def call(plan: WorkerPlan, queries: Iterator[Query], began: Callable[[dict[str, Any]], None]) -> Iterator[Called]:

@@ -10,26 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
-from edgebench.answers import judge
-from edgebench.apart import Died
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
-from edgebench.calls import call
+from edgebench.desk import Desk
 from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
-from edgebench.environment import describe_host
-from edgebench.errors import EngineError, RunError, UsageError, did_you_mean
+from edgebench.environment import now
+from edgebench.errors import RunError, UsageError, did_you_mean
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
+from edgebench.prompts.verdicts import READERS
+from edgebench.protocols import open_protocol
 from edgebench.records import (
     CHECKPOINT,
     FORMAT,
     Limits,
-    Record,
     Run,
     RunHeader,
     Settings,
@@ -38,19 +37,15 @@ from edgebench.records import (
     is_run,
 )
 from edgebench.registry import load, lookup
-from edgebench.runner import Answer, HowToAsk, Query
+from edgebench.runner import HowToAsk
 from edgebench.sensors.watch import Watch, check_energy, on_gpu
-from edgebench.worker import Reply, Worker, WorkerPlan
+from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgebench.benches.base import Bench, Sample
+    from edgebench.benches.base import Bench
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
-
-FAILURES_IN_A_ROW = 10
-"""So many engine errors in a row end the sitting: the fault is not the samples'."""
+    from edgebench.protocols import Procedure
 
 
 class Progress(Protocol):
@@ -94,6 +89,12 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    protocol: str | None = None
+    """How MMFakeBench is asked; see `edgebench.protocols`."""
+    prompts: str | None = None
+    knowledge: str | None = None
+    detectors: dict[str, Artifact] = field(default_factory=dict)
+    """Stage of `mixed` -> its own artifact."""
     endpoint: dict[str, str] = field(default_factory=dict)
     """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
     engine_options: tuple[str, ...] = ()
@@ -113,7 +114,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     """
     engine = engine_class(plan.engine)
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
-    lookup(MATCHERS, plan.matcher, what="answer matcher")
+    lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
@@ -125,7 +126,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     own = own_options(plan)
     check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
-    header = _header(plan, bench)
+    protocol = open_protocol(bench, plan)
+    header = _header(plan, bench, protocol)
     folder, store, done, sitting = _open_store(plan, header)
     with store:
         total = header.data.questions
@@ -139,7 +141,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             max_new_tokens=header.settings.max_new_tokens,
             perturbation=perturbation,
             max_pixels=plan.max_pixels,
-            reuse=plan.reuse,
+            reuse=plan.reuse or (protocol is not None and protocol.several_calls),
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
@@ -150,13 +152,17 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         options |= own
         profile = load_profile(plan.profile)
         watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
-        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress, watch)
+        worker = WorkerPlan(engine, plan.artifact, profile, options, how)
+        desk = Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
             if not remote:
                 stack.enter_context(watch)
-            records = desk.called(asked) if remote else (desk.record(*sample, stack) for sample in asked)
+            if protocol is not None:
+                desk.look_up = protocol.begin(folder, stack)
+            at_once = remote and (protocol is None or not protocol.several_calls)
+            records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
             for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
@@ -182,12 +188,13 @@ def own_options(plan: RunPlan) -> dict[str, str]:
     return found
 
 
-def _header(plan: RunPlan, bench: Bench) -> RunHeader:
+def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeader:
     manifest = None if plan.artifact is None else plan.artifact.manifest
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
+    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)
     if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
@@ -198,7 +205,7 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         engine=plan.engine,
         provider=plan.provider or "default",
         bench=plan.bench,
-        scoring="threshold" if manifest is not None and manifest.kind == "classifier" else plan.scoring,
+        scoring="threshold" if scores else plan.scoring,
         matcher=plan.matcher,
         prompt_style=style,
         image_path=plan.image_path,
@@ -209,10 +216,13 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
         options=own_options(plan),
+        protocol=None if protocol is None else protocol.label,
+        prompts=None if protocol is None else protocol.instructions.label,
+        knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
     )
     return RunHeader(
         format=FORMAT,
-        created=_now(),
+        created=now(),
         edgebench=__version__,
         settings=settings,
         artifact=fact,
@@ -284,177 +294,3 @@ def _same(run: Run, header: RunHeader) -> None:
             where=run.folder,
             hint="pass the same options, or another --output",
         )
-
-
-class _Desk:
-    """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
-
-    def __init__(
-        self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress, watch: Watch
-    ) -> None:
-        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
-        self._watch = watch
-        self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        self._worker: Worker | None = None
-        self._described = False
-        self._deaths = 0
-        self._failures = 0
-        self._end: EngineError | None = None
-        """Why no further question is asked."""
-        how = worker.how.perturbation
-        self._facts = {} if how is None else how.facts()
-
-    def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
-        """The record of one sample.
-
-        Raises:
-            EngineError: the engine cannot be started, or fails again and again.
-        """
-        record = self._blank(sample, suits)
-        if record.error is not None or record.not_asked is not None:
-            return record
-        query = Query(sample.id, sample.images, sample.question)
-        try:
-            reply, cost = self._ask(query, stack)
-        except Died as death:
-            self._worker = None
-            self._count_death(death, f"sample {sample.id!r}")
-            return replace(record, error=f"engine: {death}")
-        record = replace(
-            record,
-            peak_memory_bytes=reply.peak_memory_bytes,
-            peak_anonymous_bytes=reply.peak.anonymous,
-            peak_file_backed_bytes=reply.peak.file_backed,
-            **cost,
-        )
-        return self._filled(record, reply.answer, reply.error)
-
-    def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
-        """The records of samples that a model elsewhere is asked, in the order of their answers.
-
-        Raises:
-            EngineError: it is not there, or fails again and again.
-        """
-        settled: list[Record] = []
-        waiting: dict[str, Record] = {}
-
-        def queries() -> Iterator[Query]:
-            for sample, suits in asked:
-                record = self._blank(sample, suits)
-                if record.error is not None or record.not_asked is not None:
-                    settled.append(record)
-                    continue
-                waiting[sample.id] = record
-                yield Query(sample.id, sample.images, sample.question)
-
-        for found in call(self._plan, queries(), self._describe_call):
-            yield from settled
-            settled.clear()
-            yield self._filled(waiting.pop(found.query.id), found.answer, found.error)
-        yield from settled
-
-    def _blank(self, sample: Sample, suits: bool) -> Record:
-        """What is known of a sample before it is asked; whether it is asked at all."""
-        record = Record(
-            id=sample.id,
-            sitting=self._sitting,
-            target=sample.target,
-            category=sample.category,
-            options=dict(sample.question.options) or None,
-            forged_option=sample.question.forged_option,
-            facts=sample.facts | self._facts,
-        )
-        if sample.problem is not None:
-            return replace(record, error=sample.problem)
-        if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
-        return record
-
-    def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
-        """With what came back for it."""
-        if answer is None:
-            self._count_failure(error or "")
-            return replace(record, error=error)
-        self._failures = 0
-        record = replace(record, **vars(answer))
-        letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=letter, method=method)
-
-    def _describe_call(self, facts: dict[str, Any]) -> None:
-        """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
-        self._store.append(
-            Sitting(
-                sitting=self._sitting,
-                started=_now(),
-                host=describe_host(),
-                engine=facts,
-                load_ns=None,
-                memory_method="unknown: the model is elsewhere",
-                profile=self._plan.profile.name,
-            )
-        )
-
-    def _ask(self, query: Query, stack: contextlib.ExitStack) -> tuple[Reply, dict[str, Any]]:
-        """The reply, and when, how long and at which energy."""
-        if self._worker is None:
-            self._worker = self._start(stack)
-            warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
-            if not self._described:
-                self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
-                self._described = True
-            self._watch.begin(self._worker.pid)
-        mark = self._watch.mark()
-        reply = self._worker.ask(query)
-        return reply, self._watch.since(mark)
-
-    def _start(self, stack: contextlib.ExitStack) -> Worker:
-        while self._end is None:
-            try:
-                return stack.enter_context(Worker(self._plan, self._run.limits))
-            except Died as death:
-                self._count_death(death, "loading", again=not death.overdue)
-        raise self._end
-
-    def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
-        ready = worker.ready
-        return Sitting(
-            sitting=self._sitting,
-            started=_now(),
-            host=describe_host(),
-            engine=ready.facts,
-            load_ns=ready.load_ns,
-            warmup_ns=warmup,
-            memory_after_load_bytes=ready.memory_bytes,
-            anonymous_after_load_bytes=ready.resident.anonymous,
-            file_backed_after_load_bytes=ready.resident.file_backed,
-            memory_method=ready.memory_method,
-            memory_kinds_method=ready.kinds_method,
-            profile=self._plan.profile.name,
-            limits=self._run.limits,
-            device=self._plan.profile,
-            energy_source=self._watch.energy_source,
-            no_energy=self._watch.why_no_energy,
-        )
-
-    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
-        self._deaths += 1
-        allowed = self._run.limits.restarts
-        if again and self._deaths <= allowed:
-            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
-            return
-        self._end = EngineError(
-            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
-            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
-        )
-
-    def _count_failure(self, error: str) -> None:
-        self._failures = self._failures + 1 if error.startswith("engine: ") else 0
-        if self._failures >= FAILURES_IN_A_ROW:
-            raise EngineError(
-                f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
-            )
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

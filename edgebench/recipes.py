@@ -48,7 +48,7 @@ class Recipe:
 
     name: str
     summary: str
-    family: Literal["classifier", "encoder", "llava", "llava_next", "language"]
+    family: Literal["classifier", "encoder", "text_classifier", "llava", "llava_next", "language"]
     source: str
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
@@ -64,6 +64,8 @@ class Recipe:
     """A checkpoint folder inside the package, relative to `edgebench/`."""
     weights_file: str | None = None
     """classifier: the published name of the weights file; encoder: of the probe."""
+    forged: tuple[str, ...] = ()
+    """text_classifier: the labels that mean forged, where their words do not say it."""
     preprocess: Preprocess | None = None
     """None: taken from the checkpoint's preprocessor_config.json."""
     prompt: Prompt | None = None

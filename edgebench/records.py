@@ -22,6 +22,7 @@ from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
 from edgebench.profiles import DeviceProfile
+from edgebench.trace import Call
 from edgebench.work import Work
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    protocol: str | None = None
+    prompts: str | None = None
+    knowledge: str | None = None
+    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
     options: dict[str, str] = field(default_factory=dict)
@@ -188,7 +193,7 @@ class Record:
     attempts: int | None = None
     """Requests that the answer took, of a model behind an API."""
     peak_memory_bytes: int | None = None
-    """The engine process's peak up to this answer."""
+    """The engine process's peak up to this answer; in mixed detection of all engines' processes, added up."""
     peak_anonymous_bytes: int | None = None
     """The same of its anonymous memory, which cannot be dropped without swap."""
     peak_file_backed_bytes: int | None = None
@@ -204,6 +209,8 @@ class Record:
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
     """What the bench knows of the sample: file format, generator, ..."""
+    trace: tuple[Call, ...] = ()
+    """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None
     """Why the question could not be asked or answered."""
     not_asked: str | None = None
@@ -212,8 +219,10 @@ class Record:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain: dict[str, Any] = dataclasses.asdict(value)
-    return {k: v for k, v in plain.items() if v is not None and v != {}}
+    plain = dataclasses.asdict(value)
+    if plain.get("trace"):
+        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in plain["trace"]]
+    return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
 
 
 class Run:

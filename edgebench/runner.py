@@ -3,7 +3,7 @@
 Timed, per question, in nanoseconds:
 - `read`: getting the encoded bytes (disk). Not part of `total`.
 - `preprocess`: decoding, geometry, normalising, chat template and tokens.
-- `vision`: the vision graph, or the classifier's only graph.
+- `vision`: the vision graph, or a classifier's only graph.
 - `prefill`: embedding and reading the prompt; ends with the logits of the first token.
 - `decode`: every further token.
 - `total`: from the bytes to the last token. `total - decode` is the time to first token (TTFT).
@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from edgebench.errors import SampleError
+from edgebench.errors import EngineError, SampleError
 from edgebench.media.decode import MAX_PIXELS, decode
 from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
+from edgebench.prompts.captions import CaptionTokens
 from edgebench.prompts.conversation import Conversation
 from edgebench.prompts.letters import forms, p_forged, said_logprobs
 from edgebench.prompts.placing import chosen, placing
@@ -55,6 +56,8 @@ class Query:
     question: Question
     warmup: bool = False
     """Nothing of it is reused."""
+    fresh: bool = False
+    """It takes nothing of the question before."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,12 @@ class Runner:
         self._perturbing = 0
         self._seen: _Seen | None = None
         text = None if artifact is None else artifact.manifest.text
+        caption = None if artifact is None else artifact.manifest.text_input
+        self._captions = (
+            None
+            if artifact is None or caption is None
+            else CaptionTokens(artifact.path(caption.tokenizer), caption.longest)
+        )
         self.conversation = (
             None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
         )
@@ -141,6 +150,8 @@ class Runner:
             SampleError: this sample cannot be read or put to the model.
             EngineError: the runtime failed.
         """
+        if query.fresh:
+            self._seen = None
         start = self.clock()
         data = [image.read() for image in query.images]
         read = self.clock() - start
@@ -151,7 +162,9 @@ class Runner:
                 text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
             )
         self._perturbing = 0
-        if self.chat is not None:
+        if self._captions is not None:
+            answer = self._read(query.question.text, self._captions)
+        elif self.chat is not None:
             answer = self._talk(data, query.id, query.question, self.chat)
         elif self.conversation is None:
             answer = self._classify(data, query.id)
@@ -266,6 +279,20 @@ class Runner:
             tiles=len(batch),
         )
 
+    def _read(self, text: str, captions: CaptionTokens) -> Answer:
+        begin = self.clock()
+        ids = captions.ids(text)
+        prepared = self.clock()
+        read = getattr(self.engine, "read", None)
+        if read is None:
+            raise EngineError("this engine takes no classifier of text", hint="take the engine 'ort'")
+        score = float(read(ids)[0])
+        end = self.clock()
+        if not np.isfinite(score):
+            raise SampleError(f"the classifier gave {score}")
+        stages = {"preprocess": prepared - begin, "vision": end - prepared, "total": end - begin}
+        return Answer(score=score, stages_ns=stages, prompt_tokens=len(ids))
+
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text
         begin = self.clock()
@@ -364,6 +391,8 @@ class Runner:
         self, logits: NDArray[np.float32], question: Question, conversation: Conversation
     ) -> dict[str, float] | None:
         """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token."""
+        if question.verbatim:
+            return None
         shifted = logits.astype(np.float64) - float(logits.max())
         total = float(np.log(np.exp(shifted).sum()))
         found: dict[str, float] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgebench.agent.instructions import load_instructions
 from edgebench.benches import BENCHES
 from edgebench.cli.main import COMMANDS
 from edgebench.config import shipped_yaml
@@ -27,7 +28,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording", "work"],
-    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace"],
     ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
@@ -37,9 +38,10 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["checkpoints"],
-    ["engines", "export", "pack"],
+    ["engines", "export", "pack", "agent"],
     ["runner", "artifacts", "apart"],
-    ["worker", "calls", "report", "convert", "estimate", "host_peaks"],
+    ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
+    ["desk"],
     ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
@@ -145,6 +147,11 @@ def test_every_recipe_loads(name: str) -> None:
         from edgebench.checkpoints.encoders import ENCODERS
 
         assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
+
+
+@pytest.mark.parametrize("name", shipped_yaml("instructions"))
+def test_every_set_of_instructions_loads(name: str) -> None:
+    assert load_instructions(name).name == name
 
 
 @pytest.mark.parametrize("name", shipped_yaml("profiles"))

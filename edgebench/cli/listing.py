@@ -62,12 +62,13 @@ def benches(as_json: bool) -> None:
     from edgebench.benches import BENCHES
     from edgebench.prompts.matchers import MATCHERS
     from edgebench.prompts.styles import STYLES
+    from edgebench.prompts.verdicts import READERS
     from edgebench.report.tables import Table
 
     found = {
         "benches": {name: summary for name, (_, summary) in BENCHES.items()},
         "prompt_styles": {name: style.summary for name, style in STYLES.items()},
-        "matchers": {name: summary for name, (_, summary) in MATCHERS.items()},
+        "matchers": READERS | {name: summary for name, (_, summary) in MATCHERS.items()},
     }
     titles = {"benches": "Benchmarks", "prompt_styles": "Prompt styles", "matchers": "Answer matchers"}
     show(

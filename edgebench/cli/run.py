@@ -96,6 +96,21 @@ LONGEST_S = 1e6
     help="A setting of the engine's own, such as hint=throughput; `edgebench engines` lists them.",
 )
 @click.option(
+    "--protocol",
+    help="mmfakebench: standard (one prompt; the default), mmd-agent (text, picture, match: six calls at most) or mixed "
+    "(detectors in the agent's stages).",
+)
+@click.option("--prompts", help="mmfakebench: a YAML file of instructions in place of our own wording.")
+@click.option(
+    "--knowledge",
+    metavar="SOURCE",
+    help="mmd-agent: where entities are looked up: none (the default), wikipedia, the https address of a MediaWiki's "
+    "api.php, a folder of articles, an SQLite FTS5 index, or the knowledge.jsonl of a run, which is frozen.",
+)
+@click.option("--text-detector", metavar="ARTIFACT", help="mixed: who decides the text stage; else ARTIFACT does.")
+@click.option("--image-detector", metavar="ARTIFACT", help="mixed: the same of the picture.")
+@click.option("--cross-detector", metavar="ARTIFACT", help="mixed: the same of their match.")
+@click.option(
     "--time-limit",
     type=click.FloatRange(0, LONGEST_S, min_open=True),
     default=Limits.question_s,
@@ -159,6 +174,9 @@ def run(
     endpoint = taken_from(options)
     check_place(engine, endpoint)
     chosen = find_artifact(artifact, engine, say)
+    named = {stage: options.pop(f"{stage}_detector") for stage in ("text", "image", "cross")}
+    found = {stage: find_artifact(name, engine, say) for stage, name in named.items() if name}
+    options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
     plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
     with Bar(f"asking {chosen.manifest.name if chosen else endpoint.get('model', engine)}") as bar:

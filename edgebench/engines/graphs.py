@@ -64,6 +64,11 @@ class GraphEngine:
         """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
         return p_forged(self.artifact.manifest, self._run("classifier", {"pixel_values": pixels})[0])
 
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """P(forged). int64 [tokens] -> float32 [1]."""
+        inputs = {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
+        return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
         features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]

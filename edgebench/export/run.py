@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
     "encoder": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+    "text_classifier": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava_next": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "language": ("torch", "transformers", "onnx", "onnxscript", "safetensors", "gguf"),
 }
-ONE_ANSWER = ("classifier", "encoder")
-"""Families of one graph, image -> P(forged)."""
+ONE_ANSWER = ("classifier", "encoder", "text_classifier")
+"""Families of one graph that gives P(forged)."""
 
 
 def export(
@@ -80,7 +81,9 @@ def export(
     missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
-    if calibration is not None and (recipe.family == "language" or precision not in {"int8", "w8a8"}):
+    if calibration is not None and (
+        recipe.family in {"language", "text_classifier"} or precision not in {"int8", "w8a8"}
+    ):
         raise UsageError("--calibration is for models that see, in int8", hint="pass --w8a8, or leave it out")
     if calibration is not None:
         precision = "w8a8"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge
 from edgebench.benches.taxonomy import FAMILY, own_category
 from edgebench.metrics.binary import auroc, eer
 from edgebench.metrics.intervals import ratio_interval, wilson
@@ -67,17 +67,12 @@ def judged(run: Run) -> dict[str, Judged]:
         if record.error is not None or record.not_asked is not None:
             continue
         answer, _ = judge(record, scoring=settings.scoring, matcher=settings.matcher)
-        forged: bool | None = None
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
         kind = record.category
         if settings.bench in FAMILY:
             kind = own_category(record.category).type
         times = record.stages_ns | derived_ns(record.stages_ns, record.output_tokens)
         found[record.id] = Judged(
-            right=answer == record.target,
+            right=is_right(record, answer),
             unparsed=answer == NO_ANSWER,
             answer=answer,
             target=record.target,
@@ -86,7 +81,7 @@ def judged(run: Run) -> dict[str, Judged]:
             probabilities=_softmax(record.option_logprobs) if record.options else None,
             logprobs=record.option_logprobs,
             score=record.score,
-            forged=forged,
+            forged=is_forged(record),
             output_tokens=record.output_tokens,
             times_ns={k: v for k, v in times.items() if k in SPEEDS},
         )

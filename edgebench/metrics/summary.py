@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge, says_forged
 from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
 from edgebench.metrics.machine import Machine
+from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
+from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.records import NO_ANSWER, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
@@ -57,6 +59,7 @@ class _Tally:
         self.peaks: dict[str, int] = {}
         self.cut_off = self.refused = self.retries = 0
         self.models: dict[str, int] = {}
+        self.mmfakebench = MMFakeBenchTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
@@ -75,7 +78,7 @@ class _Tally:
             self.errors[record.error] = (count + 1, ids if count >= IDS_SHOWN else [*ids, record.id])
             return
         answer, method = judge(record, scoring=scoring, matcher=matcher)
-        right = answer == record.target
+        right = is_right(record, answer)
         self.answered += 1
         self.right += right
         row[0] += 1
@@ -91,18 +94,16 @@ class _Tally:
         self.retries += (record.attempts or 1) - 1
         if record.model is not None:
             self.models[record.model] = self.models.get(record.model, 0) + 1
-        self._binary(record, right)
+        self.mmfakebench.add(record, answer)
+        self._binary(record, answer)
         self._times(record)
 
-    def _binary(self, record: Record, right: bool) -> None:
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
-        else:
+    def _binary(self, record: Record, answer: str | None) -> None:
+        forged = is_forged(record)
+        if forged is None:
             return
         self.forged.append(forged)
-        self.forged_right.append(right)
+        self.forged_right.append(says_forged(record, answer) == forged)
         self.scores.append(float("nan") if record.score is None else record.score)
 
     def _times(self, record: Record) -> None:
@@ -114,8 +115,9 @@ class _Tally:
             self.output_tokens.append(record.output_tokens)
         if record.prompt_tokens is not None:
             self.prompt_tokens.append(record.prompt_tokens)
-        for name, value in derived_ns(stages, record.output_tokens).items():
-            self.stages[name].append(value)
+        for asked in record.trace or (record,):
+            for name, value in derived_ns(asked.stages_ns, asked.output_tokens).items():
+                self.stages[name].append(value)
 
 
 def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
@@ -235,6 +237,8 @@ def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
     if bench in FAMILY:
         rows = {slug: row for slug, row in tally.by_category.items() if row[0]}
         found["forensics"] = forensics_scores({s: r[1] for s, r in rows.items()}, {s: r[0] for s, r in rows.items()})
+    if bench == MMFAKEBENCH:
+        found[MMFAKEBENCH] = tally.mmfakebench.scores()
     if tally.forged:
         scores = np.array(tally.scores, dtype=np.float64)
         known = None if np.isnan(scores).any() else scores

@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from edgebench.metrics.delta import Judged
     from edgebench.records import Run
 
-MUST_AGREE = ("bench", "scoring", "matcher", "prompt_style", "image_path", "limit", "perturbation", "reuse")
+MUST_AGREE = (
+    "bench",
+    "scoring",
+    "matcher",
+    "prompt_style",
+    "image_path",
+    "limit",
+    "perturbation",
+    "reuse",
+    "protocol",
+    "prompts",
+    "knowledge",
+)
 """Settings that change an answer for a reason other than the model, the precision or the runtime."""
 SHOWN = 12
 

@@ -102,6 +102,10 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         )
     ]
     tables += _score_tables(summary["scores"])
+    if "mmfakebench" in summary["scores"]:
+        from edgebench.report.mmfakebench import mmfakebench_tables
+
+        tables += mmfakebench_tables(summary["scores"]["mmfakebench"])
     tables.append(_latency(summary))
     tables.append(_memory(summary) if summary["service"] is None else _service(summary["service"]))
     if s["errors"]:
@@ -237,6 +241,13 @@ def _conditions(summary: dict[str, Any]) -> Table:
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if settings["protocol"] is not None:
+        shown_protocol = f"{settings['protocol']}, instructions {settings['prompts']}"
+        if settings["knowledge"] is not None:
+            shown_protocol += f", knowledge {settings['knowledge']}"
+        if artifact is not None and artifact["family"] == "language":
+            shown_protocol += "; the model takes text alone: it saw no picture"
+        rows.append(("protocol", shown_protocol))
     if settings["endpoint"] is not None:
         endpoint = settings["endpoint"]
         side = "own size" if endpoint["max_side"] is None else f"longest side {endpoint['max_side']}"
@@ -301,6 +312,10 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
                     ],
                 )
             )
+    if any("mmfakebench" in r["scores"] for r in runs):
+        from edgebench.report.mmfakebench import comparison_rows
+
+        rows += comparison_rows([r["scores"].get("mmfakebench") for r in runs])
     rows.append(
         row(
             "answered / unparsed / failed",

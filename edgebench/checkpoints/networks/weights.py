@@ -17,7 +17,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def read_torch(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a torch file, read with `weights_only=True`, a leading 'module.' taken off each name.
+    """The tensors of a torch file, read with `weights_only=True`, a leading 'module.' taken off each name. They may lie under 'state_dict' or 'model'.
 
     Raises:
         CheckpointError: missing, damaged, or not only weights.
@@ -27,8 +27,9 @@ def read_torch(path: Path) -> dict[str, torch.Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises the errors of pickle, zip and its own
         raise CheckpointError(f"is no torch file of plain weights: {one_line(error)[:120]}", where=path) from error
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-        state = state["state_dict"]
+    for key in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
     if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
         raise CheckpointError("holds something other than named tensors", where=path)
     return {str(name).removeprefix("module."): tensor for name, tensor in state.items()}
