@@ -215,7 +215,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         reuse=plan.reuse,
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
-        options=own_options(plan),
+        options=tuple(sorted(plan.engine_options)),
         protocol=None if protocol is None else protocol.label,
         prompts=None if protocol is None else protocol.instructions.label,
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,

@@ -66,8 +66,8 @@ class Settings:
     """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
-    options: dict[str, str] = field(default_factory=dict)
-    """Settings of the engine's own, by `--option`."""
+    options: tuple[str, ...] = ()
+    """Settings of the engine's own, by `--option`: 'name=value', sorted."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def write_run(
     slugs = sorted(categories())[:6]
     draw = random.Random(seed)
     with Store.create(folder, header) as store:
-        store.append(Sitting(1, header.created, describe_host(), {"engine": "ort"}, 10**8, "VmHWM", "cpu"))
+        store.append(Sitting(1, header.created, describe_host(), {"engine": "ort"}, "VmHWM", "cpu", load_ns=10**8))
         for k in range(questions):
             right = k % 4 != 0 and not (k % 4 == 1 and k // 4 < wrong)
             parts = [int(slower * part * draw.lognormvariate(0, 0.4)) for part in (2e6, 9e6, 12e6, 1e6)]

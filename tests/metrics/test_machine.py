@@ -60,7 +60,7 @@ def host(**changes: Any) -> Host:
 
 
 def sitting(number: int = 1, **changes: Any) -> Sitting:
-    return replace(Sitting(number, "2026-01-01T00:00:00", host(), {}, 1, "VmHWM", "cpu"), **changes)
+    return replace(Sitting(number, "2026-01-01T00:00:00", host(), {}, "VmHWM", "cpu", load_ns=1), **changes)
 
 
 def looks(others: list[float], **more: list[Any]) -> list[Observation]:
