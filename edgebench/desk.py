@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from edgebench.answers import judge
@@ -32,6 +32,15 @@ FAILURES_IN_A_ROW = 10
 """So many engine errors in a row end the sitting: the fault is not the samples'."""
 
 
+@dataclass
+class Staff:
+    """The engines' processes, by who is asked; runs that are asked side by side have them together."""
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    warm: dict[str, int | None] = field(default_factory=dict)
+    """How long the warm-up took, in nanoseconds; None where there was none, or it failed."""
+
+
 class Desk:
     """Puts samples to the workers, starts one when the first sample needs it, and starts it again when it dies."""
 
@@ -46,16 +55,18 @@ class Desk:
         protocol: Procedure | None = None,
         *,
         remote: bool = False,
+        staff: Staff | None = None,
     ) -> None:
         self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
         self._watch, self._protocol, self._remote = watch, protocol, remote
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        self._workers: dict[str, Worker] = {}
+        self._staff = staff or Staff()
+        self._how = None if staff is None else worker.how
+        """Put with each question where others are asked in between."""
         self._line: Line | None = None
         self._peaks: dict[str, Reply] = {}
         self._costs: list[dict[str, Any]] = []
         """Of the calls of the sample at hand."""
-        self._warm: set[str] = set()
         self._described = False
         self._deaths = 0
         self._failures = 0
@@ -197,19 +208,22 @@ class Desk:
         if not self._described and who != MODEL:
             # A sitting is described by the run's own artifact, whoever is asked first.
             self._describe(self._start(MODEL, stack), None)
-        worker = self._workers.get(who) or self._start(who, stack)
+        if self._how is not None:
+            query = replace(query, how=self._how)
+        workers, warm = self._staff.workers, self._staff.warm
+        worker = workers.get(who) or self._start(who, stack)
         try:
-            if who not in self._warm:
+            if who not in warm:
                 warmup = worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
-                self._warm.add(who)
-                if not self._described:
-                    self._describe(worker, warmup.stages_ns["total"] if warmup else None)
-                self._watch.begin(self._workers.get(MODEL, worker).pid)
+                warm[who] = warmup.stages_ns["total"] if warmup else None
+                self._watch.begin(workers.get(MODEL, worker).pid)
+            if not self._described:
+                self._describe(worker, warm[who])
             mark = self._watch.mark()
             reply = worker.ask(query)
         except Died:
-            del self._workers[who]
-            self._warm.discard(who)
+            del workers[who]
+            warm.pop(who, None)
             raise
         self._costs.append(self._watch.since(mark))
         self._peaks[who] = reply
@@ -228,11 +242,11 @@ class Desk:
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
         while self._end is None:
             try:
-                self._workers[who] = stack.enter_context(Worker(self._worker_plan(who), self._run.limits))
+                self._staff.workers[who] = stack.enter_context(Worker(self._worker_plan(who), self._run.limits))
             except Died as death:
                 self._count_death(death, "loading", again=not death.overdue)
             else:
-                return self._workers[who]
+                return self._staff.workers[who]
         raise self._end
 
     def _worker_plan(self, who: str) -> WorkerPlan:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
-from edgebench.desk import Desk
+from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
+from edgebench.benches.attribution import Attribution
+from edgebench.benches.forensics import Forensics
+from edgebench.benches.selected import Selected
+from edgebench.benches.taxonomy import FAMILY
+from edgebench.desk import Desk, Staff
 from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
@@ -23,6 +28,7 @@ from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
+from edgebench.prompts.variants import load_variant
 from edgebench.prompts.verdicts import READERS
 from edgebench.protocols import open_protocol
 from edgebench.records import (
@@ -39,12 +45,16 @@ from edgebench.records import (
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk
 from edgebench.sensors.watch import Watch, check_energy, on_gpu
+from edgebench.subset import half_width
 from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgebench.benches.base import Bench
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
+    from edgebench.prompts.variants import Variant
     from edgebench.protocols import Procedure
 
 
@@ -90,7 +100,14 @@ class RunPlan:
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
     protocol: str | None = None
-    """How MMFakeBench is asked; see `edgebench.protocols`."""
+    """How MMFakeBench is asked, see `edgebench.protocols`; or 'attribution' of Forensics-Bench's questions."""
+    introductions: bool = False
+    """attribution: a paragraph on each forgery model that is an option."""
+    variant: str | None = None
+    """Of the prompt: see `edgebench.prompts.variants`."""
+    subset: int | None = None
+    """So many questions, stratified by category."""
+    subset_seed: int = 0
     prompts: str | None = None
     knowledge: str | None = None
     detectors: dict[str, Artifact] = field(default_factory=dict)
@@ -112,62 +129,136 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     Raises:
         EdgebenchError: of the family that fits. What was answered before stays answered.
     """
-    engine = engine_class(plan.engine)
-    bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
+    return run_side_by_side([plan], progress)[0]
+
+
+def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]:
+    """Runs of one artifact over the same questions: every question is put in all their ways before the next one.
+
+    The engine is loaded once, a sample's pictures are decoded once, and a way that shows a model exactly what another
+    has shown takes its answer. Each run is a folder of its own, and is continued where it was.
+
+    Args:
+        plans: they differ in the perturbation, the variant, the prompt style or the limits of an answer, and in the
+            folder.
+        progress: counts the answers of all runs.
+
+    Raises:
+        EdgebenchError: of the family that fits. What was answered before stays answered.
+    """
+    first = plans[0]
+    engine = engine_class(first.engine)
+    bench_class, _ = lookup(BENCHES, first.bench, what="bench")
+    remote = check_place(first.engine, first.endpoint)
+    for plan in plans:
+        _check(plan, engine, remote)
+    own = own_options(first)
+    check_energy(first.energy)
+    bench, protocol = _opened(first, load(bench_class), progress)
+    kind = "vision-language" if first.artifact is None else first.artifact.manifest.kind
+    options = {} if first.provider is None else {"provider": first.provider}
+    if first.memory != "normal":
+        options["memory"] = first.memory
+    options |= first.endpoint
+    if first.weights is not None:
+        options["weights"] = first.weights
+    options |= own
+    variants = [load_variant(plan.variant) for plan in plans]
+    headers = [_header(plan, bench, protocol, variant) for plan, variant in zip(plans, variants, strict=True)]
+    with contextlib.ExitStack() as stores, contextlib.ExitStack() as stack:
+        opened = [_open_store(plan, header) for plan, header in zip(plans, headers, strict=True)]
+        for _, store, _, _ in opened:
+            stores.enter_context(store)
+        total = headers[0].data.questions
+        progress.begin(total * len(plans), sum(len(done) for _, _, done, _ in opened))
+        if all(len(done) >= total for _, _, done, _ in opened):
+            return [folder for folder, _, _, _ in opened]
+        watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
+        staff = Staff() if len(plans) > 1 else None
+        desks = []
+        for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
+            how = HowToAsk(
+                scoring=plan.scoring,
+                prompt_style=header.settings.prompt_style,
+                image_path=plan.image_path,
+                max_new_tokens=header.settings.max_new_tokens,
+                perturbation=None if plan.perturb is None else Perturbation.parse(plan.perturb),
+                max_pixels=plan.max_pixels,
+                reuse=plan.reuse or (protocol is not None and protocol.several_calls),
+            )
+            worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
+            desks.append(Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
+        if not remote:
+            stack.enter_context(watch)
+        if protocol is not None:
+            for desk, (folder, _, _, _) in zip(desks, opened, strict=True):
+                desk.look_up = protocol.begin(folder, stack)
+        if remote and (protocol is None or not protocol.several_calls):
+            for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
+                samples = (variant.put(s) for s in bench.samples() if s.id not in done)
+                for record in desk.called((s, bench.suits(kind, s)) for s in samples):
+                    store.append(record)
+                    progress.advance(record.error is not None)
+            return [folder for folder, _, _, _ in opened]
+        for sample in bench.samples():
+            for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
+                if sample.id not in done:
+                    put = variant.put(sample)
+                    record = desk.record(put, bench.suits(kind, put), stack)
+                    store.append(record)
+                    progress.advance(record.error is not None)
+        watch.look(last=True)
+    return [folder for folder, _, _, _ in opened]
+
+
+def _check(plan: RunPlan, engine: str, remote: bool) -> None:
+    """Refuse early what cannot go well."""
     lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
-    perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
-    if perturbation is not None:
-        perturbation.check()
+    if plan.perturb is not None:
+        Perturbation.parse(plan.perturb).check()
+    if plan.variant is not None and plan.bench not in FAMILY:
+        raise UsageError(f"the bench {plan.bench!r} has no prompt variants", hint="they are Forensics-Bench's")
     if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
-    remote = check_place(plan.engine, plan.endpoint)
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
-    own = own_options(plan)
-    check_energy(plan.energy)
-    bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
-    protocol = open_protocol(bench, plan)
-    header = _header(plan, bench, protocol)
-    folder, store, done, sitting = _open_store(plan, header)
-    with store:
-        total = header.data.questions
-        progress.begin(total, len(done))
-        if len(done) >= total:
-            return folder
-        how = HowToAsk(
-            scoring=plan.scoring,
-            prompt_style=header.settings.prompt_style,
-            image_path=plan.image_path,
-            max_new_tokens=header.settings.max_new_tokens,
-            perturbation=perturbation,
-            max_pixels=plan.max_pixels,
-            reuse=plan.reuse or (protocol is not None and protocol.several_calls),
+
+
+def _opened(plan: RunPlan, bench_class: Any, progress: Progress) -> tuple[Bench, Procedure | None]:
+    """The bench with the questions that are asked, and how MMFakeBench is asked."""
+    attributed = plan.protocol == ATTRIBUTION and issubclass(bench_class, Forensics)
+    if plan.introductions and not attributed:
+        raise UsageError("--introductions is for --protocol attribution")
+    if not attributed and plan.subset is None:
+        bench: Bench = bench_class.open(plan.data, limit=plan.limit)
+        return bench, open_protocol(bench, plan)
+    if not issubclass(bench_class, Forensics):
+        raise UsageError(f"--subset is drawn by Forensics-Bench's categories, and {plan.bench!r} has none")
+    if plan.subset is not None and plan.limit is not None:
+        raise UsageError("--subset and --limit both say how many", hint="leave one of them out")
+    whole = bench_class.open(plan.data, limit=None if attributed else plan.limit)
+    if attributed and plan.artifact is not None and plan.artifact.manifest.text is None:
+        raise UsageError(
+            f"a {plan.artifact.manifest.kind} cannot say which forgery model it was", hint="take a language model"
         )
-        options = {} if plan.provider is None else {"provider": plan.provider}
-        if plan.memory != "normal":
-            options["memory"] = plan.memory
-        options |= plan.endpoint
-        if plan.weights is not None:
-            options["weights"] = plan.weights
-        options |= own
-        profile = load_profile(plan.profile)
-        watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
-        worker = WorkerPlan(engine, plan.artifact, profile, options, how)
-        desk = Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote)
-        kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
-        with contextlib.ExitStack() as stack:
-            if not remote:
-                stack.enter_context(watch)
-            if protocol is not None:
-                desk.look_up = protocol.begin(folder, stack)
-            at_once = remote and (protocol is None or not protocol.several_calls)
-            records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
-            for record in records:
-                store.append(record)
-                progress.advance(record.error is not None)
-            watch.look(last=True)
-    return folder
+    chosen = Selected(
+        whole,
+        subset=plan.subset,
+        seed=plan.subset_seed,
+        limit=plan.limit,
+        attribution=Attribution(introductions=plan.introductions) if attributed else None,
+    )
+    if chosen.subset is not None:
+        expected = half_width(chosen.subset.strata, chosen.asked)
+        total = sum(chosen.subset.strata.values())
+        shown = (
+            "unknown: some categories are left out" if expected is None else f"{100 * expected:.2f} points at the most"
+        )
+        progress.note(
+            f"a subset of {chosen.subset.size} of {total} questions in {len(chosen.subset.strata)} categories; "
+            f"expected half-width of the overall accuracy's 95 % interval: {shown}"
+        )
+    return chosen, open_protocol(chosen, replace(plan, protocol=None))
 
 
 def own_options(plan: RunPlan) -> dict[str, str]:
@@ -188,7 +279,7 @@ def own_options(plan: RunPlan) -> dict[str, str]:
     return found
 
 
-def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeader:
+def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Variant) -> RunHeader:
     manifest = None if plan.artifact is None else plan.artifact.manifest
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
@@ -216,9 +307,10 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
         options=tuple(sorted(plan.engine_options)),
-        protocol=None if protocol is None else protocol.label,
-        prompts=None if protocol is None else protocol.instructions.label,
+        protocol=getattr(bench, "protocol", None) if protocol is None else protocol.label,
+        prompts=variant.label if protocol is None else protocol.instructions.label,
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
+        subset=None if plan.subset is None else f"{plan.subset} of seed {plan.subset_seed}",
     )
     return RunHeader(
         format=FORMAT,
@@ -228,6 +320,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         artifact=fact,
         data=bench.data(),
         limits=plan.limits,
+        subset=getattr(bench, "subset", None),
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """Who is asked: the run's own artifact, or the detector of a stage by the stage's name."""
+_HINT = "{} with this value is for --bench mmfakebench"
 STEP_OF = {"text": "text_detector", "image": "image_detector", "cross": "cross_detector"}
 
 
@@ -175,7 +176,7 @@ def open_protocol(bench: Bench, plan: RunPlan) -> Procedure | None:
     if not known:
         for option, value in (("--protocol", name), ("--prompts", prompts), ("--knowledge", knowledge)):
             if value is not None:
-                raise UsageError(f"the bench {bench.name!r} takes no {option}", hint="it is for --bench mmfakebench")
+                raise UsageError(f"the bench {bench.name!r} takes no {option} {value!r}", hint=_HINT.format(option))
         if own:
             raise UsageError(f"the bench {bench.name!r} takes no detectors", hint="they are for --bench mmfakebench")
         if plan.matcher == PUBLISHED:

@@ -22,6 +22,7 @@ from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
 from edgebench.profiles import DeviceProfile
+from edgebench.subset import Subset
 from edgebench.trace import Call
 from edgebench.work import Work
 
@@ -36,7 +37,7 @@ RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint"
 """In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
 NO_ANSWER = "Z"
-"""The letter that the published benchmarks give to an answer without an option."""
+"""The published letter of an answer without an option."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,13 @@ class Settings:
     protocol: str | None = None
     prompts: str | None = None
     knowledge: str | None = None
-    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source."""
+    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source.
+    Forensics-Bench: attribution, with introductions or not; the prompt variant's name and hash; nothing."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
     options: tuple[str, ...] = ()
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
+    subset: str | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ class RunHeader:
     """None for the engine `null` without a model."""
     data: DataFact
     limits: Limits | None = None
-    """Those of the first sitting; None in runs of before there were any."""
+    subset: Subset | None = None
+    """Limits: of the first sitting, old runs have none. Without a subset: all questions."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +203,8 @@ class Record:
     peak_file_backed_bytes: int | None = None
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
     asked_unix_ns: int | None = None
-    """When it was put to the engine's process."""
     took_ns: int | None = None
-    """From then until its answer was back."""
+    """When it was put to the engine's process, and from then until its answer was back."""
     energy_j: float | None = None
     """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None

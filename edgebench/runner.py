@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -30,9 +30,10 @@ from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
 from edgebench.prompts.captions import CaptionTokens
 from edgebench.prompts.conversation import Conversation
-from edgebench.prompts.letters import forms, p_forged, said_logprobs
+from edgebench.prompts.letters import first_logprobs, p_forged, said_logprobs
 from edgebench.prompts.placing import chosen, placing
 from edgebench.prompts.styles import message
+from edgebench.sharing import Shared, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,8 @@ class Query:
     """Nothing of it is reused."""
     fresh: bool = False
     """It takes nothing of the question before."""
+    how: HowToAsk | None = None
+    """In place of the runner's own, from here on: one of several runs that are asked side by side."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ class Runner:
         self.clock = clock
         self._perturbing = 0
         self._seen: _Seen | None = None
+        self._shared = Shared()
         text = None if artifact is None else artifact.manifest.text
         caption = None if artifact is None else artifact.manifest.text_input
         self._captions = (
@@ -152,6 +156,9 @@ class Runner:
         """
         if query.fresh:
             self._seen = None
+        if query.how is not None:
+            self.how = query.how
+        self._shared.turn_to(query)
         start = self.clock()
         data = [image.read() for image in query.images]
         read = self.clock() - start
@@ -162,14 +169,10 @@ class Runner:
                 text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
             )
         self._perturbing = 0
-        if self._captions is not None:
-            answer = self._read(query.question.text, self._captions)
-        elif self.chat is not None:
-            answer = self._talk(data, query.id, query.question, self.chat)
-        elif self.conversation is None:
-            answer = self._classify(data, query.id)
+        if query.how is not None and self.chat is None:
+            answer = self._answer_once(data, query)
         else:
-            answer = self._converse(data, query.id, query.question, self.conversation)
+            answer = self._answer(data, query)
         # A perturbation stands for what happened to the picture before: it is no part of the device's work.
         if self.how.perturbation is not None:
             answer.stages_ns["perturb"] = self._perturbing
@@ -179,6 +182,33 @@ class Runner:
         answer.stages_ns["read"] = read
         if query.warmup:
             self._seen = None
+        return answer
+
+    def _answer(self, data: list[bytes], query: Query) -> Answer:
+        if self._captions is not None:
+            return self._read(query.question.text, self._captions)
+        if self.chat is not None:
+            return self._talk(data, query.id, query.question, self.chat)
+        if self.conversation is None:
+            return self._classify(data, query.id)
+        return self._converse(data, query.id, query.question, self.conversation)
+
+    def _answer_once(self, data: list[bytes], query: Query) -> Answer:
+        """Of several ways to ask about a sample: equal pictures under equal words are answered once."""
+        begin = self.clock()
+        p = None if self.artifact is None else self.artifact.manifest.preprocess
+        shown = [] if p is None else list(enumerate(data))
+        pictures = [self._picture(d, k, query.id, orientation=p.orientation, alpha=p.alpha) for k, d in shown if p]
+        asked = same(pictures, query, self.how)
+        known = None if query.warmup else self._shared.answers.get(asked)
+        spent = self.clock() - begin
+        if known is not None:
+            return replace(known, stages_ns={"preprocess": spent, "total": spent}, reused_tokens=known.prompt_tokens)
+        answer = self._answer(data, query)
+        for stage in ("preprocess", "total"):
+            answer.stages_ns[stage] += spent
+        if not query.warmup:
+            self._shared.answers[asked] = answer
         return answer
 
     def _pixels(self, data: list[bytes], identity: str) -> tuple[list[NDArray[np.float32]], list[Placing]]:
@@ -207,16 +237,16 @@ class Runner:
         alpha: Literal["drop", "white"] = "drop",
     ) -> NDArray[np.uint8]:
         """One picture of a sample, uint8 [H, W, 3], perturbed where the run says so."""
-        picture = decode(
-            encoded,
-            orientation=orientation,
-            alpha=alpha,
-            image_path=self.how.image_path,
-            max_pixels=self.how.max_pixels,
-        )
-        if self.how.perturbation is not None:
-            begin = self.clock()
-            picture = perturb(picture, self.how.perturbation, identity, frame=number)
+        how = self.how
+
+        def plain() -> NDArray[np.uint8]:
+            path, most = how.image_path, how.max_pixels
+            return decode(encoded, orientation=orientation, alpha=alpha, image_path=path, max_pixels=most)
+
+        picture = self._shared.decoded((encoded, orientation, alpha, how.image_path), plain)
+        if how.perturbation is not None:
+            begin, perturbation = self.clock(), how.perturbation
+            picture = self._shared.perturbed(number, lambda: perturb(picture, perturbation, identity, frame=number))
             self._perturbing += self.clock() - begin
         return picture
 
@@ -318,7 +348,7 @@ class Runner:
             self._seen = _Seen(hashes, pictures, features, ids)
         if not np.isfinite(first).all():
             raise SampleError("the model gave logits that are not finite")
-        logprobs = self._logprobs(first, question, conversation)
+        logprobs = first_logprobs(first, question, conversation.first_ids)
         if logprobs is None and self.how.scoring == "logits":
             raise SampleError(
                 "an option's letter is not one token, so its probability is not known; use --scoring generate"
@@ -345,7 +375,7 @@ class Runner:
 
     def _last(self, data: list[bytes]) -> tuple[_Seen | None, tuple[str, ...]]:
         """What the question before left behind, if it was about these pictures; and their SHA-256."""
-        if not self.how.reuse:
+        if not self.how.reuse or self.how.perturbation is not None:
             return None, ()
         hashes = tuple(hashlib.sha256(encoded).hexdigest() for encoded in data)
         return (self._seen if self._seen is not None and self._seen.pictures_sha256 == hashes else None), hashes
@@ -386,20 +416,3 @@ class Runner:
     def _hidden(self) -> int:
         decoder = None if self.artifact is None else self.artifact.manifest.decoder
         return 0 if decoder is None else decoder.hidden_size
-
-    def _logprobs(
-        self, logits: NDArray[np.float32], question: Question, conversation: Conversation
-    ) -> dict[str, float] | None:
-        """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token."""
-        if question.verbatim:
-            return None
-        shifted = logits.astype(np.float64) - float(logits.max())
-        total = float(np.log(np.exp(shifted).sum()))
-        found: dict[str, float] = {}
-        for word, spellings in forms(question).items():
-            ids = sorted({i for form in spellings for i in conversation.first_ids(form)})
-            if not ids:
-                return None
-            peak = float(shifted[ids].max())
-            found[word] = round(peak + float(np.log(np.exp(shifted[ids] - peak).sum())) - total, 6)
-        return found

@@ -28,7 +28,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording", "work"],
-    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace", "subset"],
     ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
@@ -38,11 +38,12 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["checkpoints"],
-    ["engines", "export", "pack", "agent"],
+    ["engines", "export", "pack", "agent", "sharing"],
     ["runner", "artifacts", "apart"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
     ["pipeline", "doctor"],
+    ["sweeps"],
     ["cli"],
     ["__main__"],
 ]

@@ -23,7 +23,7 @@ from edgebench.manifest import inside
 from edgebench.records import DataFact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from edgebench.benches.taxonomy import Category
     from edgebench.manifest import Kind
@@ -49,7 +49,7 @@ class Forensics:
         """
         self.path = path
         self._note = note
-        self._rows = Rows(path, stop_after=limit)
+        self._rows = Rows(path, stop_after=limit, keep=("category",))
         self._count = len(self._rows) if limit is None else min(limit, len(self._rows))
         missing = [c for c in ("index", "question", "answer", "category") if c not in self._rows.columns]
         if not {"image", "image_path"} & set(self._rows.columns):
@@ -81,9 +81,18 @@ class Forensics:
         """Number of questions."""
         return self._count
 
-    def samples(self) -> Iterator[Sample]:
-        """All questions in file order; one that cannot be asked carries its problem."""
-        for number in range(self._count):
+    @property
+    def ids(self) -> list[str]:
+        """Of all questions, in file order."""
+        return self._rows.ids[: self._count]
+
+    def slugs(self) -> list[str]:
+        """Their categories, without reading a picture."""
+        return self._rows.kept("category")[: self._count]
+
+    def samples(self, numbers: Iterable[int] | None = None) -> Iterator[Sample]:
+        """All questions in file order, or those of these rows; one that cannot be asked carries its problem."""
+        for number in range(self._count) if numbers is None else numbers:
             identity = self._rows.ids[number]
             row = self._rows.row(number)
             slug = (row["category"] or "").strip()

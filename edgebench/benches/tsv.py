@@ -47,8 +47,8 @@ PANDAS_NAN = frozenset(
 class Rows:
     """The rows of one TSV file."""
 
-    def __init__(self, path: Path, *, stop_after: int | None = None) -> None:
-        """Note the row offsets and the `index` column, up to `stop_after` rows.
+    def __init__(self, path: Path, *, stop_after: int | None = None, keep: tuple[str, ...] = ()) -> None:
+        """Note the row offsets, the `index` column and those of `keep`, up to `stop_after` rows.
 
         Raises:
             DataError: unreadable, not UTF-8, without a header, with rows of another length or a repeated index.
@@ -59,6 +59,7 @@ class Rows:
         self._by_index: dict[str, int] = {}
         self.ids: list[str] = []
         self.columns: list[str] = []
+        self._kept: dict[str, list[str]] = {name: [] for name in keep}
         self._next = 0
         self._complete = False
         self.scan(stop_after)
@@ -101,6 +102,8 @@ class Rows:
         self._by_index[identity] = number
         self.ids.append(identity)
         self._offsets.append(start)
+        for name, cells in self._kept.items():
+            cells.append(sys.intern(row[self.columns.index(name)].strip()) if name in self.columns else "")
 
     def _header(self, reader: Iterator[list[str]]) -> list[str]:
         try:
@@ -118,6 +121,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    def kept(self, column: str) -> list[str]:
+        """One of the columns that are kept: each row's cell, without spaces at its ends."""
+        return self._kept[column]
 
     def row(self, number: int) -> dict[str, str | None]:
         """One row as column -> text; None where the published reader sees NaN."""

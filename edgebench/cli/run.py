@@ -9,6 +9,8 @@ import click
 
 from edgebench.cli.endpoint import endpoint_options, taken_from
 from edgebench.cli.output import Bar, json_option, say, show
+from edgebench.cli.sweep import sweep
+from edgebench.errors import UsageError
 from edgebench.records import Limits
 
 LONGEST_S = 1e6
@@ -98,8 +100,31 @@ LONGEST_S = 1e6
 @click.option(
     "--protocol",
     help="mmfakebench: standard (one prompt; the default), mmd-agent (text, picture, match: six calls at most) or mixed "
-    "(detectors in the agent's stages).",
+    "(detectors in the agent's stages). Forensics-Bench: attribution (which of four models forged it). Any: robustness "
+    "(clean, and six perturbations at five levels: 31 runs in the folder of -o).",
 )
+@click.option("--introductions", is_flag=True, help="attribution: a paragraph on each model before the question.")
+@click.option(
+    "--precisions",
+    metavar="ARTIFACT",
+    multiple=True,
+    help="robustness: the same of this artifact too, side by side; may be repeated.",
+)
+@click.option(
+    "--variant", metavar="NAME", help="Forensics-Bench: put the questions so; `edgebench benches` lists them."
+)
+@click.option(
+    "--variants",
+    metavar="NAMES",
+    help="Compare these (names and commas, or all) with the plain way, paired: one run each in the folder of -o.",
+)
+@click.option(
+    "--subset",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Forensics-Bench: N questions, in proportion to its categories; the interval is of all questions.",
+)
+@click.option("--subset-seed", type=int, default=0, show_default=True, help="Another seed, another subset.")
 @click.option("--prompts", help="mmfakebench: a YAML file of instructions in place of our own wording.")
 @click.option(
     "--knowledge",
@@ -150,6 +175,8 @@ def run(
     time_limit: float,
     load_limit: float,
     restarts: int,
+    precisions: tuple[str, ...],
+    variants: str | None,
     **options: Any,
 ) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
@@ -179,6 +206,10 @@ def run(
     options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
     plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
+    if options["protocol"] == "robustness" or variants is not None:
+        return sweep(plan, [find_artifact(name, engine, say) for name in precisions], variants, as_json=as_json)
+    if precisions:
+        raise UsageError("--precisions is for --protocol robustness")
     with Bar(f"asking {chosen.manifest.name if chosen else endpoint.get('model', engine)}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))

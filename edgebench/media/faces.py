@@ -23,6 +23,8 @@ MINIMUM_SCORE = 0.6
 SIDE = 640
 """Larger pictures are shrunk into a square of this side for detection; the crop is cut from the full picture."""
 STRIDES = (8, 16, 32)
+OVERLAP = 0.3
+"""Intersection over union above which two boxes are of one face, as in OpenCV's own use of YuNet."""
 
 Box = tuple[float, float, float, float]
 """x, y, width, height in pixels."""
@@ -61,11 +63,55 @@ def around(box: Box, scale: float, width: int, height: int) -> tuple[int, int, i
 def find_face(image: NDArray[np.uint8]) -> Box:
     """The box of the face that YuNet is most certain of.
 
-    YuNet runs in ONNX Runtime on the picture shrunk into 640 x 640; only the most certain box is needed, so there
-    is no suppression of overlapping ones.
-
     Raises:
         SampleError: there is none above `MINIMUM_SCORE`.
+    """
+    scores, boxes = _candidates(image)
+    best = int(scores.argmax())
+    if scores[best] < MINIMUM_SCORE:
+        raise SampleError(f"no face is found (the best score is {scores[best]:.2f})")
+    x, y, w, h = (float(int(v)) for v in boxes[best])
+    return x, y, max(w, 1.0), max(h, 1.0)
+
+
+def find_faces(image: NDArray[np.uint8]) -> list[Box]:
+    """The boxes of all faces above `MINIMUM_SCORE`, the most certain first; of those that overlap, the best one.
+
+    Args:
+        image: uint8 [H, W, 3], RGB.
+    """
+    scores, boxes = _candidates(image)
+    found: list[Box] = []
+    for place in np.argsort(-scores, kind="stable"):
+        if scores[place] < MINIMUM_SCORE:
+            break
+        x, y, w, h = (float(v) for v in boxes[place])
+        if all(_overlap((x, y, w, h), other) <= OVERLAP for other in found):
+            found.append((x, y, w, h))
+    return found
+
+
+def check_detector() -> None:
+    """Refuse early where YuNet's weights are not there.
+
+    Raises:
+        EngineError: they are not.
+    """
+    _detector()
+
+
+def _overlap(one: Box, other: Box) -> float:
+    """Intersection over union."""
+    width = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
+    height = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+    common = max(0.0, width) * max(0.0, height)
+    return common / (one[2] * one[3] + other[2] * other[3] - common or 1.0)
+
+
+def _candidates(image: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scores [n] and boxes [n, 4] in the picture's pixels, n = all places of the three strides.
+
+    YuNet runs in ONNX Runtime on the picture shrunk into 640 x 640.
     """
     height, width = image.shape[:2]
     shrink = min(1.0, SIDE / max(height, width))
@@ -78,20 +124,16 @@ def find_face(image: NDArray[np.uint8]) -> Box:
     session = _detector()
     names = [output.name for output in session.get_outputs()]
     out = dict(zip(names, session.run(None, {session.get_inputs()[0].name: batch}), strict=True))
-    best, box = 0.0, (0.0, 0.0, 0.0, 0.0)
+    scores, boxes = [], []
     for stride in STRIDES:
-        score = np.sqrt(np.clip(out[f"cls_{stride}"][0, :, 0], 0, 1) * np.clip(out[f"obj_{stride}"][0, :, 0], 0, 1))
-        place = int(score.argmax())
-        if score[place] > best:
-            best = float(score[place])
-            row, column = divmod(place, SIDE // stride)
-            dx, dy, log_w, log_h = (float(v) for v in out[f"bbox_{stride}"][0, place])
-            w, h = np.exp(log_w) * stride, np.exp(log_h) * stride
-            box = ((column + dx) * stride - w / 2, (row + dy) * stride - h / 2, w, h)
-    if best < MINIMUM_SCORE:
-        raise SampleError(f"no face is found (the best score is {best:.2f})")
-    x, y, w, h = (float(int(float(v) / shrink)) for v in box)
-    return x, y, max(w, 1.0), max(h, 1.0)
+        scores.append(
+            np.sqrt(np.clip(out[f"cls_{stride}"][0, :, 0], 0, 1) * np.clip(out[f"obj_{stride}"][0, :, 0], 0, 1))
+        )
+        row, column = np.divmod(np.arange(len(scores[-1])), SIDE // stride)
+        dx, dy, log_w, log_h = out[f"bbox_{stride}"][0].astype(np.float64).T
+        w, h = np.exp(log_w) * stride, np.exp(log_h) * stride
+        boxes.append(np.stack([(column + dx) * stride - w / 2, (row + dy) * stride - h / 2, w, h], axis=1))
+    return np.concatenate(scores).astype(np.float64), np.concatenate(boxes) / shrink
 
 
 @lru_cache(maxsize=1)

@@ -19,9 +19,11 @@ from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.records import NO_ANSWER, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
+from edgebench.subset import estimate
 
 if TYPE_CHECKING:
     from edgebench.records import Record, Run
+    from edgebench.subset import Subset
 
 ERRORS_SHOWN = 10
 IDS_SHOWN = 10
@@ -169,6 +171,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
                 for e, (n, ids) in sorted(tally.errors.items(), key=lambda item: -item[1][0])[:ERRORS_SHOWN]
             ],
         },
+        "subset": _subset(header.subset, tally),
         "scores": _scores(tally, settings.bench),
         "categories": {
             slug: {
@@ -212,6 +215,21 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
         "notes": _notes(sittings),
+    }
+
+
+def _subset(subset: Subset | None, tally: _Tally) -> dict[str, Any] | None:
+    """What a subset says of all questions; None where all are asked."""
+    if subset is None:
+        return None
+    answered = {slug: (row[0], row[1]) for slug, row in tally.by_category.items()}
+    return {
+        "size": subset.size,
+        "of": sum(subset.strata.values()),
+        "categories": len(subset.strata),
+        "seed": subset.seed,
+        **estimate(subset.strata, answered),
+        "note": "stratified by category; 95 % interval with the finite-population correction",
     }
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from edgebench.benches.base import Question
 
@@ -32,6 +34,30 @@ def said_logprobs(first: Sequence[tuple[str, float]] | None, question: Question)
         if not values:
             return None
         found[word] = round(min(0.0, float(np.logaddexp.reduce(values))), 6)
+    return found
+
+
+def first_logprobs(
+    logits: NDArray[np.float32], question: Question, first_ids: Callable[[str], list[int]]
+) -> dict[str, float] | None:
+    """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token.
+
+    Args:
+        logits: float32 [vocabulary], of the first token.
+        question: what was asked.
+        first_ids: a spelling -> the tokens that may stand for it.
+    """
+    if question.verbatim:
+        return None
+    shifted = logits.astype(np.float64) - float(logits.max())
+    total = float(np.log(np.exp(shifted).sum()))
+    found: dict[str, float] = {}
+    for word, spellings in forms(question).items():
+        ids = sorted({i for form in spellings for i in first_ids(form)})
+        if not ids:
+            return None
+        peak = float(shifted[ids].max())
+        found[word] = round(peak + float(np.log(np.exp(shifted[ids] - peak).sum())) - total, 6)
     return found
 
 

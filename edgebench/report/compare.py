@@ -27,6 +27,7 @@ MUST_AGREE = (
     "protocol",
     "prompts",
     "knowledge",
+    "subset",
 )
 """Settings that change an answer for a reason other than the model, the precision or the runtime."""
 SHOWN = 12

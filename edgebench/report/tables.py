@@ -85,6 +85,9 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         ("unparsed", f"{s['unparsed']} (counted as wrong)"),
         ("failed", f"{s['failed']} (left out)"),
     ]
+    if (part := summary["subset"]) is not None:
+        what = f"accuracy of all {part['of']}, estimated"
+        rows.insert(1, (what, f"{percent(part['accuracy'], part['interval'])} from {part['size']} by category"))
     if s["refused"]:
         rows.insert(4, ("refused", f"{s['refused']} (counted as wrong)"))
     if s["not_asked"]:
