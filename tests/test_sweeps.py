@@ -1,0 +1,248 @@
+"""Forensics-Bench beyond the plain run: robustness, attribution, prompt variants, subsets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from edgebench.benches.attribution import Attribution, forgery_models
+from edgebench.benches.base import Image, Question, Sample
+from edgebench.benches.taxonomy import categories
+from edgebench.media.decode import decode
+from edgebench.media.encode import encode
+from edgebench.media.perturb import PROTOCOL
+from edgebench.prompts.variants import load_variant, variants
+from edgebench.subset import draw, estimate, half_width
+from tests import twins
+from tests.conftest import SHARED, Cli, Exports, rarely
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    return encode(pixels, "png")[1]
+
+
+def answers(folder: Path) -> dict[str, dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return {line["id"]: line for line in lines if line["kind"] == "answer"}
+
+
+def test_robustness_survives_a_kill_and_answers_as_single_runs_do(cli: Cli, exports: Exports, tsv: Path) -> None:
+    pytest.importorskip("cv2")
+    command = ("run", exports(), "--data", tsv, "--limit", 6, "--protocol", "robustness", "-o", "all")
+    process = cli.start(*command)
+    begun = cli.folder / "all" / "pixel-5" / "records.jsonl"
+    deadline = time.monotonic() + 120
+    while not (begun.exists() and begun.read_bytes().count(b"\n") >= 3) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    before = answers(cli.folder / "all" / "noise-3")
+    assert 0 < len(before) < 6, "it was killed in the middle"
+
+    refused = cli(*command)
+    assert refused.code == 9
+    assert "--resume" in refused.err
+    done = cli(*command, "--resume", "--json")
+    assert done.code == 0, done.err
+    grid = done.json["artifacts"][0]
+    assert list(grid["perturbations"]) == list(PROTOCOL)
+    for row in grid["perturbations"].values():
+        levels = [level["accuracy"] for level in row["levels"].values()]
+        assert len(levels) == 5
+        assert row["average"] == pytest.approx(sum(levels) / 5)
+        assert row["difference"] == pytest.approx(row["average"] - grid["clean"]["accuracy"])
+    assert before.items() <= answers(cli.folder / "all" / "noise-3").items(), "what was answered is not asked again"
+    assert "Robustness: noise" in (cli.folder / "all" / "report.html").read_text()
+    assert "against clean" in (cli.folder / "all" / "report.md").read_text()
+
+    for cell, options in (("clean", ()), ("noise-3", ("--perturb", "noise:3"))):
+        assert cli("run", exports(), "--data", tsv, "--limit", 6, "-o", cell, *options).code == 0
+        alone, shared = answers(cli.folder / cell), answers(cli.folder / "all" / cell)
+        assert {i: (a["text"], a["option_logprobs"]) for i, a in alone.items()} == {
+            i: (a["text"], a["option_logprobs"]) for i, a in shared.items()
+        }
+    # Pictures below 256 pixels have no blocks, so the model would see the clean one again.
+    blocks, clean = answers(cli.folder / "all" / "block-4"), answers(cli.folder / "all" / "clean")
+    small = [i for i, a in blocks.items() if "vision" not in a["stages_ns"]]
+    assert small
+    assert all(blocks[i]["option_logprobs"] == clean[i]["option_logprobs"] for i in small)
+
+
+def test_precisions_side_by_side(cli: Cli, exports: Exports, tsv: Path) -> None:
+    pytest.importorskip("cv2")
+    options = ("--data", tsv, "--limit", 1, "--protocol", "robustness")
+    done = cli("run", exports(), "--precisions", exports("int8"), *options, "-o", "grid")
+    assert done.code == 0, done.err
+    assert "Robustness by precision" in done.out
+    assert [p.name for p in sorted((cli.folder / "grid").iterdir()) if p.is_dir()] == [
+        f"llava-{precision}" for precision in ("fp32", "int8")
+    ]
+    for wrong, why in (
+        ((*options,), "-o FOLDER"),
+        ((*options, "-o", "x", "--perturb", "blur:1"), "--perturb"),
+        ((*options, "-o", "x", "--variants", "all"), "two sweeps"),
+        (("--data", tsv, "--precisions", exports("int8")), "robustness"),
+        (("--data", tsv, "--introductions"), "attribution"),
+        (("--data", tsv, "--variant", "forensic"), "forensic-hint"),
+        (("--data", tsv, "--subset", 3, "--limit", 3), "leave one"),
+        (("--data", tsv, "--protocol", "mmd-agent"), "mmfakebench"),
+    ):
+        refused = cli("run", exports(), *wrong)
+        assert refused.code == 2, (wrong, refused.err)
+        assert why in refused.err, wrong
+
+
+def test_attribution_and_a_subset_of_it(cli: Cli, tmp_path: Path) -> None:
+    data = twins.write_tsv(tmp_path / "data.tsv", twins.rows(80))
+    command = ("run", "--engine", "null", "--data", data, "--protocol", "attribution")
+    assert cli(*command, "-o", "all", "--introductions", "--limit", 8).code == 0
+    run = json.loads((tmp_path / "all" / "run.json").read_text())
+    assert run["settings"]["protocol"] == "attribution of seed 0, with introductions"
+    asked = answers(tmp_path / "all")
+    assert Counter(a["target"] for a in asked.values()) == dict.fromkeys("ABCD", 2), "the right place is balanced"
+    names = {model.name: code for code, model in forgery_models().items()}
+    for answer in asked.values():
+        category = categories()[answer["category"]]
+        assert category.task == "BC"
+        assert len(set(answer["options"].values())) == 4
+        assert names[answer["options"][answer["target"]]] == category.model == answer["facts"]["forgery_model"]
+
+    done = cli(*command, "-o", "part", "--subset", 8, "--subset-seed", 3, "--json")
+    assert done.code == 0, done.err
+    assert "expected half-width" in done.err
+    part = json.loads((tmp_path / "part" / "run.json").read_text())["subset"]
+    assert part["ids"] == list(answers(tmp_path / "part"))
+    assert len(part["ids"]) == 8
+    assert done.json["subset"]["of"] == sum(part["strata"].values())
+    assert cli(*command, "-o", "part", "--subset", 8, "--subset-seed", 4, "--resume").code == 9
+
+
+def test_every_forgery_model_is_introduced() -> None:
+    assert set(forgery_models()) == {c.model for c in categories().values()} - {"REAL"}
+    assert all(len(m.introduction) > 80 for m in forgery_models().values())
+    sample = Sample("7", (), Question("q"), "A", "human_entiresynthesis_gan_visibleimage_category")
+    put = [Attribution(introductions=told).put(0, sample) for told in (False, True)]
+    assert put[0].question.text == "What is the forgery model that is applied to this RGB image?"
+    assert put[1].question.text.endswith(put[0].question.text)
+    assert put[1].question.text.count("\n") == 4
+    assert put[0].question.options == put[1].question.options
+
+
+def test_variants_are_compared_pair_by_pair(cli: Cli, exports: Exports, tsv: Path) -> None:
+    command = ("run", exports(), "--data", tsv, "--limit", 6, "-o", "all", "--variants")
+    done = cli(*command, "forensic-hint,separate-frames", "--json")
+    assert done.code == 0, done.err
+    rows = {row["variant"]: row for row in done.json["variants"]}
+    assert list(rows) == ["default", "forensic-hint", "separate-frames"]
+    assert rows["default"]["paired"] is None
+    assert rows["forensic-hint"]["paired"]["both"] == 6
+    tokens = {name: answers(cli.folder / "all" / name)["0"]["prompt_tokens"] for name in rows}
+    assert tokens["forensic-hint"] > tokens["default"] == tokens["separate-frames"], "row 0 is no video"
+    again = cli(*command, "forensic-hint,separate-frames", "--resume", "--json")
+    assert again.json["variants"] == done.json["variants"]
+    assert cli("compare", "all/default", "all/forensic-hint").code == 9, "they were not asked the same"
+
+
+def test_pictures_of_a_variant() -> None:
+    four = [np.asarray(twins.picture(k).convert("RGB").resize((40, 40))) for k in range(4)]
+    strip = np.concatenate(four, axis=1)
+    video = next(c.slug for c in categories().values() if (c.modality, c.task) == ("VID", "BC"))
+    sample = Sample("v", (Image("v", data=png(strip)),), Question("q"), "A", video)
+    frames = load_variant("separate-frames").put(sample)
+    assert [decode(i.read()).tolist() for i in frames.images] == [one.tolist() for one in four]
+    row = load_variant("one-row").put(frames)
+    assert decode(row.images[0].read()).shape == (512, 2048, 3)
+    assert load_variant("one-row").put(sample).images == sample.images
+    broken = Sample("b", (Image("b", data=b"no"),), Question("q"), "A", video)
+    assert load_variant("separate-frames").put(broken).problem
+
+
+def test_faces_are_boxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = SHARED / "data" / "detectors" / "yunet" / "face_detection_yunet_2023mar.onnx"
+    pictures = pytest.importorskip("skimage.data")
+    if not weights.is_file():
+        pytest.skip("YuNet's weights are not at hand")
+    monkeypatch.setenv("EDGEBENCH_YUNET", str(weights))
+    human = "human_entiresynthesis_gan_visibleimage_category"
+    face = pictures.astronaut()
+    sample = Sample("f", (Image("f", data=png(np.concatenate([face, face], axis=1))),), Question("q"), "A", human)
+    put = load_variant("visual-prompt").put(sample)
+    assert put.facts["boxes"] == "2"
+    assert put.question.text.startswith("q Pay attention")
+    red = (decode(put.images[0].read()) == (255, 0, 0)).all(axis=2)
+    assert 500 < red.sum() < 20000
+    assert red[:, :512].any()
+    assert red[:, 512:].any()
+    nothing = Sample("n", (Image("n", data=png(np.zeros((64, 64, 3), np.uint8))),), Question("q"), "A", human)
+    assert load_variant("visual-prompt").put(nothing).question == nothing.question
+
+
+def test_variants_have_a_name_for_every_wording() -> None:
+    labels = [variant.label for variant in variants().values()]
+    assert labels[0] is None
+    assert len(set(labels)) == len(labels)
+
+
+@pytest.mark.parametrize("model", ["LLaVA-NEXT-34B", rarely("Monkey-Chat"), rarely("GPT4o")])
+def test_the_interval_of_a_subset_covers_the_whole(model: str, reference_tables: Path) -> None:
+    """The published accuracies of the 112 categories, 63,292 questions, 2,000 of them, a hundred seeds."""
+    with (reference_tables / "forensics_published_accuracy.csv").open() as stream:
+        published = next(row for row in csv.DictReader(stream) if row["model"] == model)
+    ids, slugs, right = [], [], set()
+    for category in categories().values():
+        for k in range(category.samples):
+            ids.append(f"{category.code}-{k}")
+            slugs.append(category.slug)
+            if k < round(float(published[category.code]) / 100 * category.samples):
+                right.add(ids[-1])
+    whole = len(right) / len(ids)
+    slug_of = dict(zip(ids, slugs, strict=True))
+    covered, estimates = 0, []
+    # A draw of its own for each seed, by ranks that are as random as those of the hash and faster to make.
+    subset = draw(ids, slugs, 2000, 0)
+    counts = Counter(slug_of[i] for i in subset.ids)
+    assert subset.size == sum(counts.values()) == 2000
+    assert min(counts.values()) >= 2
+    assert subset == draw(ids, slugs, 2000, 0)
+    generator = np.random.default_rng(0)
+    hits = {c.slug: round(float(published[c.code]) / 100 * c.samples) for c in categories().values()}
+    for _ in range(100):
+        drawn = {
+            slug: (n, int(generator.hypergeometric(hits[slug], subset.strata[slug] - hits[slug], n)))
+            for slug, n in counts.items()
+        }
+        found = estimate(subset.strata, drawn)
+        covered += found["interval"][0] <= whole <= found["interval"][1]
+        estimates.append(found["accuracy"])
+    assert covered >= 93
+    assert np.mean(estimates) == pytest.approx(whole, abs=0.003), "the estimate has no bias"
+    by_hash = Counter(slug_of[i] for i in subset.ids if i in right)
+    real = estimate(subset.strata, {slug: (n, by_hash[slug]) for slug, n in counts.items()})
+    assert real["interval"][0] <= whole <= real["interval"][1]
+    expected = half_width(subset.strata, counts)
+    assert expected == pytest.approx(0.022, abs=0.002)
+
+
+def test_a_subset_of_all_is_certain_and_one_without_a_category_unknown() -> None:
+    every = draw(["a", "b", "c"], ["x", "x", "y"], 10, 0)
+    assert every.ids == ("a", "b", "c")
+    assert estimate(every.strata, {"x": (2, 1), "y": (1, 1)})["interval"] == (2 / 3, 2 / 3)
+    assert estimate(every.strata, {"x": (2, 1)}) == {
+        "accuracy": None,
+        "interval": None,
+        "categories_without_answers": 1,
+    }
+    assert half_width(every.strata, {"x": 1}) is None
+    perfect = estimate({"x": 1000, "y": 1000}, {"x": (20, 20), "y": (20, 20)})["interval"]
+    assert perfect[0] < 0.95
+    assert perfect[1] == pytest.approx(1)
