@@ -58,19 +58,26 @@ def engines(as_json: bool) -> None:
 @click.command()
 @json_option
 def benches(as_json: bool) -> None:
-    """List the benchmarks, and the prompt styles and answer matchers that they can be run with."""
+    """List the benchmarks, and the prompt styles, variants and answer matchers that they can be run with."""
     from edgebench.benches import BENCHES
     from edgebench.prompts.matchers import MATCHERS
     from edgebench.prompts.styles import STYLES
+    from edgebench.prompts.variants import variants
     from edgebench.prompts.verdicts import READERS
     from edgebench.report.tables import Table
 
     found = {
         "benches": {name: summary for name, (_, summary) in BENCHES.items()},
         "prompt_styles": {name: style.summary for name, style in STYLES.items()},
+        "prompt_variants": {name: variant.summary for name, variant in variants().items()},
         "matchers": READERS | {name: summary for name, (_, summary) in MATCHERS.items()},
     }
-    titles = {"benches": "Benchmarks", "prompt_styles": "Prompt styles", "matchers": "Answer matchers"}
+    titles = {
+        "benches": "Benchmarks",
+        "prompt_styles": "Prompt styles",
+        "prompt_variants": "Prompt variants",
+        "matchers": "Answer matchers",
+    }
     show(
         [Table(titles[k], ("name", "summary"), tuple(rows.items())) for k, rows in found.items()],
         found,
