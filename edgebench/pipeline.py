@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.answers import judge
 from edgebench.benches import BENCHES
-from edgebench.engines import ENGINES
+from edgebench.engines import DIALECTS, ENGINES
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
@@ -46,6 +46,9 @@ class Progress(Protocol):
 
     def advance(self, failed: bool) -> None:
         """One more is on the disk."""
+
+    def say(self, step: str) -> None:
+        """What the engine does before it can answer."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,10 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
     if name is None and engine == "null":
         return None
     exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    for _, folder in sorted(exports, reverse=True):
+    folders = [folder for _, folder in sorted(exports, reverse=True)]
+    if (wanted := DIALECTS.get(engine)) is not None:
+        folders.sort(key=lambda folder: read_artifact(folder, verify=False).manifest.dialect != wanted)
+    for folder in folders:
         artifact = read_artifact(folder, verify=False)
         if name is None or artifact.manifest.name == name:
             say(f"taking the newest export here: {folder}")
@@ -104,19 +110,21 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
             f"{recipe.name!r} has no export here",
             hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
         )
-    return _embedded(say)
+    return _embedded("portable" if wanted == "portable" else "ort", say)
 
 
-def _embedded(say: Any) -> Artifact:
+def _embedded(dialect: Literal["ort", "portable"], say: Any) -> Artifact:
     """The embedded demo model, exported once into the user's cache."""
     from edgebench.export.run import export
     from edgebench.places import cache_folder
 
-    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
+    folder = cache_folder() / f"edgebench-demo-fp32-{dialect}-{__version__}"
     say(f"no export here; taking the embedded demo model: {folder}")
     if is_artifact(folder):
         return read_artifact(folder)
-    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
+    return export(
+        load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect=dialect, output=folder, say=say
+    )
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -154,7 +162,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         if plan.memory != "normal":
             options["memory"] = plan.memory
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan)
+        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan, progress)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
             for sample in bench.samples():
@@ -271,8 +279,8 @@ def _same(run: Run, header: RunHeader) -> None:
 class _Desk:
     """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
 
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan) -> None:
-        self._plan, self._store, self._sitting, self._run = worker, store, sitting, plan
+    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress) -> None:
+        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._worker: Worker | None = None
         self._described = False
@@ -325,7 +333,7 @@ class _Desk:
 
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         if self._worker is None:
-            self._worker = stack.enter_context(Worker(self._plan))
+            self._worker = stack.enter_context(Worker(self._plan, self._progress.say))
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))

@@ -15,6 +15,8 @@ class DeviceProfile:
     summary: str
     threads: int | None = None
     """Threads within one operator; None leaves the runtime's default (one per physical core)."""
+    context_tokens: int | None = None
+    """Tokens of prompt and answer that compiled plans have room for; None: the model's context, at most 4096."""
 
 
 def load_profile(name: str) -> DeviceProfile:

@@ -19,6 +19,7 @@ from edgebench.media.pixels import in_use
 from edgebench.runner import Answer, HowToAsk, Query, Runner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
     from types import TracebackType
     from typing import Self
@@ -61,6 +62,13 @@ class Reply:
     peak: Resident
 
 
+@dataclass(frozen=True)
+class Doing:
+    """What goes on before the engine is loaded."""
+
+    line: str
+
+
 class WorkerDied(EngineError):
     """The engine's process ended by itself."""
 
@@ -68,8 +76,8 @@ class WorkerDied(EngineError):
 class Worker:
     """The parent's side: a context manager around the engine's process."""
 
-    def __init__(self, plan: WorkerPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: WorkerPlan, say: Callable[[str], None] = lambda line: None) -> None:
+        self._plan, self._say = plan, say
 
     def __enter__(self) -> Self:
         """Start the process and wait until its engine is loaded.
@@ -82,7 +90,8 @@ class Worker:
         self._process = context.Process(target=_serve, args=(theirs, self._plan), daemon=True, name="edgebench-engine")
         self._process.start()
         theirs.close()
-        first = self._receive("while it loaded the artifact")
+        while isinstance(first := self._receive("while it loaded the artifact"), Doing):
+            self._say(first.line)
         if isinstance(first, EdgebenchError):
             self._end()
             raise first
@@ -149,6 +158,8 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
     clock = time.perf_counter_ns
     try:
         engine = load(plan.engine)(plan.artifact, plan.profile, plan.options)
+        if hasattr(engine, "say"):
+            engine.say = lambda line: connection.send(Doing(line))
         begin = clock()
         prepared = getattr(engine, "prepare", lambda: False)()
         prepare_ns = clock() - begin
