@@ -38,7 +38,8 @@ class Plan:
         if engine is None:
             raise EngineError("TensorRT does not load the plan", where=entry / PLAN, hint="remove it to build it again")
         self.scratch_bytes = int(engine.device_memory_size_v2)
-        self._engine, self._device = engine, device
+        # TensorRT wants the runtime to outlive its engines, and those their contexts.
+        self._runtime, self._engine, self._device = runtime, engine, device
         self._contexts = [api.context(engine) for _ in range(profiles)]
         for number, context in enumerate(self._contexts):
             if not context.set_optimization_profile_async(number, device.stream):

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 FOLDER, PLAN = ".trt-cache", "plan.trt"
 FORMAT = 1
 """Of what is built from a graph: another number builds all plans again."""
-BASE_BYTES, BYTES_PER_BYTE = 280 << 20, 4.5
+BASE_BYTES, BYTES_PER_BYTE = 260 << 20, 6.2
 """Memory of a build: of the builder itself, and for each byte of the graph and its weights."""
-BASE_S, S_PER_NODE_MIB = 4.0, 0.1
+BASE_S, S_PER_MIB = 2.0, 0.09
 """Seconds of a build: of any, and for each MiB of the graph and its weights."""
 SLOWER = {"tensorrt": 10.0, "tensorrt_rtx": 1.0}
 """TensorRT tries kernels on the device while it builds; RTX does not."""
@@ -68,7 +68,7 @@ def made_for(
 def estimate(graph: Graph, module: str) -> tuple[float, int]:
     """Seconds and bytes of memory that building will take, roughly: fitted to builds that were measured."""
     return (
-        SLOWER[module] * (BASE_S + S_PER_NODE_MIB * graph.bytes / 2**20),
+        SLOWER[module] * (BASE_S + S_PER_MIB * graph.bytes / 2**20),
         BASE_BYTES + int(BYTES_PER_BYTE * graph.bytes),
     )
 
