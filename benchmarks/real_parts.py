@@ -30,9 +30,9 @@ from edgebench.errors import EdgebenchError, EngineError, UsageError
 from edgebench.manifest import is_artifact
 
 BASE = "transformers eager fp32"
-EDGE = {"edgebench fp32": "fp32", "edgebench int8": "int8", "edgebench int4": "int4"}
+EDGE = {"edgebench fp32": "fp32", "edgebench int8": "int8", "edgebench w8a8": "w8a8", "edgebench int4": "int4"}
 TORCH = {BASE: "float32", "transformers eager bf16": "bfloat16"}
-DEFAULT = ["edgebench fp32", "edgebench int8", *TORCH]
+DEFAULT = ["edgebench fp32", "edgebench int8", "edgebench w8a8", *TORCH]
 CPU_FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 
 
@@ -158,7 +158,7 @@ def _cell(value: float | None, unit: str = "") -> str:
     return "–" if value is None else f"{value:.4g}{unit}"
 
 
-def exported(folder: Path, precision: str, recipe: str, *, again: bool) -> Path:
+def exported(folder: Path, precision: str, recipe: str, calibration: Path | None, *, again: bool) -> Path:
     """The artifact of a precision, exported by the command line where it is not there.
 
     Raises:
@@ -168,6 +168,8 @@ def exported(folder: Path, precision: str, recipe: str, *, again: bool) -> Path:
     if again or not is_artifact(target):
         command = [sys.executable, "-m", "edgebench", "export", recipe, "--weights", str(folder / "checkpoint"),
                    f"--{precision}", "--output", str(target), "--overwrite"]  # fmt: skip
+        if precision == "w8a8" and calibration is not None:
+            command += ["--calibration", str(calibration)]
         done = subprocess.run(command, stdout=sys.stderr, check=False)
         if done.returncode:
             raise EngineError(f"`edgebench export --{precision}` failed with {done.returncode}")
@@ -177,7 +179,11 @@ def exported(folder: Path, precision: str, recipe: str, *, again: bool) -> Path:
 def compare(given: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """Export, start, ask, sum up; and whether fp32 gave transformers' own tokens."""
     names = list(dict.fromkeys([BASE, *given.variants]))
-    artifacts = {n: exported(given.folder, EDGE[n], given.recipe, again=given.export_again) for n in names if n in EDGE}
+    artifacts = {
+        n: exported(given.folder, EDGE[n], given.recipe, given.calibration, again=given.export_again)
+        for n in names
+        if n in EDGE
+    }
     lender = next(iter(artifacts.values()), None)
     if lender is None:
         raise UsageError("no variant of edgebench was asked for", hint=f"--variants takes {', '.join(EDGE)}")
@@ -238,6 +244,9 @@ def main() -> int:
     parser.add_argument("--layers", type=int, help="only the first so many of each part, for a quick look")
     parser.add_argument(
         "--recipe", default=str(Path(__file__).with_suffix(".yaml")), help="the export's recipe, a name or a YAML file"
+    )
+    parser.add_argument(
+        "--calibration", type=Path, help="a folder of pictures: w8a8 rounds the image tower's activations too"
     )
     parser.add_argument("--export-again", action="store_true", help="replace artifacts that are there")
     parser.add_argument("--variants", nargs="+", choices=[*EDGE, *TORCH], default=DEFAULT)

@@ -162,6 +162,25 @@ class MemoryWatch:
             self.peak()
 
 
+def memory_kills() -> int | None:
+    """How many processes of this system the kernel has ended for want of memory (Linux); None where it is unknown."""
+    for line in (_text("/proc/vmstat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill":
+            return int(value)
+    return None
+
+
+def address_space_limit_bytes() -> int | None:
+    """RLIMIT_AS of this process and of those that it starts; None where there is none."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
 def _larger(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else max(a, b)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
 from edgebench.answers import judge
+from edgebench.apart import Died
 from edgebench.benches import BENCHES
-from edgebench.engines import DIALECTS, ENGINES
+from edgebench.engines import DIALECTS
+from edgebench.engines.others import engine_class
 from edgebench.environment import describe_host
 from edgebench.errors import EngineError, RunError, UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
@@ -22,18 +24,16 @@ from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
 from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.records import FORMAT, ArtifactFact, Limits, Record, Run, RunHeader, Settings, Sitting, Store, is_run
 from edgebench.registry import load, lookup
 from edgebench.runner import HowToAsk, Query
-from edgebench.worker import Reply, Worker, WorkerDied, WorkerPlan
+from edgebench.worker import Reply, Worker, WorkerPlan
 
 if TYPE_CHECKING:
     from edgebench.benches.base import Bench, Sample
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
 
-RESTARTS = 3
-"""How often in one sitting a dead engine is started again."""
 FAILURES_IN_A_ROW = 10
 """So many engine errors in a row end the sitting: the fault is not the samples'."""
 
@@ -46,6 +46,9 @@ class Progress(Protocol):
 
     def advance(self, failed: bool) -> None:
         """One more is on the disk."""
+
+    def note(self, line: str) -> None:
+        """Something that the user should know at once."""
 
     def say(self, step: str) -> None:
         """What the engine does before it can answer."""
@@ -62,6 +65,8 @@ class RunPlan:
     output: Path | None
     """None: a new folder in `runs/`."""
     resume: bool = False
+    retry_failed: bool = False
+    """Continue the run, and ask the failed questions again."""
     limit: int | None = None
     provider: str | None = None
     profile: str = "cpu"
@@ -77,6 +82,7 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    limits: Limits = field(default_factory=Limits)
 
 
 def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
@@ -133,13 +139,13 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     Raises:
         EdgebenchError: of the family that fits. What was answered before stays answered.
     """
-    engine_class, _ = lookup(ENGINES, plan.engine, what="engine")
+    engine = engine_class(plan.engine)
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
     lookup(MATCHERS, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
-    if plan.memory == "low" and not hasattr(load(engine_class), "prepare"):
+    if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     header = _header(plan, bench)
@@ -162,7 +168,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
         if plan.memory != "normal":
             options["memory"] = plan.memory
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine_class, plan.artifact, profile, options, how), store, sitting, plan, progress)
+        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         with contextlib.ExitStack() as stack:
             for sample in bench.samples():
@@ -209,16 +215,22 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         memory=plan.memory,
     )
     return RunHeader(
-        format=FORMAT, created=_now(), edgebench=__version__, settings=settings, artifact=fact, data=bench.data()
+        format=FORMAT,
+        created=_now(),
+        edgebench=__version__,
+        settings=settings,
+        artifact=fact,
+        data=bench.data(),
+        limits=plan.limits,
     )
 
 
 def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str], int]:
     """The run's folder, opened; the ids that are answered already; and the number of this sitting."""
-    folder = plan.output
-    if folder is None and plan.resume:
+    folder, resume = plan.output, plan.resume or plan.retry_failed
+    if folder is None and resume:
         folder = _unfinished(header)
-    if folder is not None and plan.resume and is_run(folder):
+    if folder is not None and resume and is_run(folder):
         store = Store.resume(folder)
         try:
             run = Run(folder)
@@ -228,7 +240,7 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
             for line in run.lines():
                 if isinstance(line, Sitting):
                     sittings += 1
-                else:
+                elif line.error is None or not plan.retry_failed:
                     done.add(line.id)
         except BaseException:
             store.close()
@@ -286,6 +298,8 @@ class _Desk:
         self._described = False
         self._deaths = 0
         self._failures = 0
+        self._end: EngineError | None = None
+        """Why no further question is asked."""
         how = worker.how.perturbation
         self._facts = {} if how is None else how.facts()
 
@@ -311,11 +325,9 @@ class _Desk:
         query = Query(sample.id, sample.images, sample.question)
         try:
             reply = self._ask(query, stack)
-        except WorkerDied as death:
-            self._deaths += 1
-            if self._worker is None or self._deaths > RESTARTS:
-                raise
+        except Died as death:
             self._worker = None
+            self._count_death(death, f"sample {sample.id!r}")
             return replace(record, error=f"engine: {death}")
         record = replace(
             record,
@@ -333,12 +345,20 @@ class _Desk:
 
     def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         if self._worker is None:
-            self._worker = stack.enter_context(Worker(self._plan, self._progress.say))
+            self._worker = self._start(stack)
             warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
             if not self._described:
                 self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
                 self._described = True
         return self._worker.ask(query)
+
+    def _start(self, stack: contextlib.ExitStack) -> Worker:
+        while self._end is None:
+            try:
+                return stack.enter_context(Worker(self._plan, self._run.limits, self._progress.say))
+            except Died as death:
+                self._count_death(death, "loading", again=not death.overdue)
+        raise self._end
 
     def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
         ready = worker.ready
@@ -355,6 +375,18 @@ class _Desk:
             memory_method=ready.memory_method,
             memory_kinds_method=ready.kinds_method,
             profile=self._plan.profile.name,
+            limits=self._run.limits,
+        )
+
+    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
+        self._deaths += 1
+        allowed = self._run.limits.restarts
+        if again and self._deaths <= allowed:
+            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
+            return
+        self._end = EngineError(
+            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
+            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
         )
 
     def _count_failure(self, error: str) -> None:
@@ -362,7 +394,7 @@ class _Desk:
         if self._failures >= FAILURES_IN_A_ROW:
             raise EngineError(
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues",
+                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )
 
 

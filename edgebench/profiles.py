@@ -15,6 +15,9 @@ class DeviceProfile:
     summary: str
     threads: int | None = None
     """Threads within one operator; None leaves the runtime's default (one per physical core)."""
+    spinning: bool = True
+    """Whether a thread that waits for the next operator of a graph stays awake. It saves its waking on a quiet
+    machine, and takes the core from who works on a busy one. Between graphs none does."""
     context_tokens: int | None = None
     """Tokens of prompt and answer that compiled plans have room for; None: the model's context, at most 4096."""
 

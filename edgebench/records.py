@@ -2,13 +2,15 @@
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
 appended). A line is either a sitting (one process of `edgebench run` at work) or an answer. A line is complete
-when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts.
+when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No
+line is changed: a failed question that is asked again gets another record, and the newer one counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from dataclasses import dataclass, field
@@ -83,6 +85,18 @@ class DataFact:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """When the engine's process is given up. They decide no answer, so a run may be continued under others."""
+
+    question_s: float = 1800.0
+    """A question that takes longer is failed: the process hangs, and is ended."""
+    load_s: float = 7200.0
+    """The same of loading, with all that is built for the device."""
+    restarts: int = 10
+    """How often in one sitting a process that ended is started again."""
+
+
+@dataclass(frozen=True)
 class RunHeader:
     """The facts of a run that hold for every sitting."""
 
@@ -93,6 +107,8 @@ class RunHeader:
     artifact: ArtifactFact | None
     """None for the engine `null` without a model."""
     data: DataFact
+    limits: Limits | None = None
+    """Those of the first sitting; None in runs of before there were any."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,7 @@ class Sitting:
     file_backed_after_load_bytes: int | None = None
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True)
@@ -178,11 +195,26 @@ class Run:
         self.header = _read_header(folder)
 
     def lines(self) -> Iterator[Sitting | Record]:
-        """Every complete line, in order.
+        """Every complete line, in order. Of a question that was asked again the newest record counts, alone.
 
         Raises:
             RunError: a line in the middle is damaged.
         """
+        newest: dict[str, int] = {}
+        count = 0
+        for count, kind, value in self._raw():
+            if kind != "sitting":
+                newest[str(value.get("id"))] = count
+        # Lines that a run at work appends meanwhile are not read.
+        for number, kind, value in itertools.islice(self._raw(), count):
+            where = f"{self.folder / RECORDS}:{number}"
+            if kind == "sitting":
+                yield build(Sitting, value, where=where, error=RunError)
+            elif newest[str(value.get("id"))] == number:
+                yield build(Record, value, where=where, error=RunError)
+
+    def _raw(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+        """Number, kind and fields of every complete line."""
         path = self.folder / RECORDS
         if not path.exists():
             return
@@ -190,20 +222,16 @@ class Run:
             for number, raw in enumerate(stream, 1):
                 if not raw.endswith(b"\n"):
                     return
-                where = f"{path}:{number}"
                 try:
                     value = json.loads(raw)
                     kind = value.pop("kind")
-                except (ValueError, KeyError, AttributeError) as error:
+                except (ValueError, KeyError, AttributeError, TypeError) as error:
                     raise RunError(
                         "is not a record",
-                        where=where,
+                        where=f"{path}:{number}",
                         hint="the file was changed by something else; move the line out of it",
                     ) from error
-                if kind == "sitting":
-                    yield build(Sitting, value, where=where, error=RunError)
-                else:
-                    yield build(Record, value, where=where, error=RunError)
+                yield number, kind, value
 
     def records(self) -> Iterator[Record]:
         """The answers, in order."""

@@ -1,21 +1,22 @@
 """An engine in a process of its own.
 
-A crash of the runtime, or the kernel's out-of-memory killer, ends that process and not the run's records; and the
-peak memory that is reported is that process's own.
+A crash of the runtime, the kernel's out-of-memory killer or a hang ends that process and not the run's records; and
+the peak memory that is reported is that process's own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import signal
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgebench import errors
+from edgebench.apart import Apart
 from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
 from edgebench.errors import EdgebenchError, EngineError, SampleError, one_line
 from edgebench.media.pixels import in_use
+from edgebench.records import Limits
 from edgebench.runner import Answer, HowToAsk, Query, Runner
 
 if TYPE_CHECKING:
@@ -69,85 +70,56 @@ class Doing:
     line: str
 
 
-class WorkerDied(EngineError):
-    """The engine's process ended by itself."""
-
-
 class Worker:
     """The parent's side: a context manager around the engine's process."""
 
-    def __init__(self, plan: WorkerPlan, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self, plan: WorkerPlan, limits: Limits | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         self._plan, self._say = plan, say
+        self._limits = limits or Limits()
 
     def __enter__(self) -> Self:
         """Start the process and wait until its engine is loaded.
 
         Raises:
+            Died: the process ended before it was.
             EngineError: it cannot be loaded.
         """
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._plan), daemon=True, name="edgebench-engine")
-        self._process.start()
-        theirs.close()
-        while isinstance(first := self._receive("while it loaded the artifact"), Doing):
-            self._say(first.line)
-        if isinstance(first, EdgebenchError):
-            self._end()
-            raise first
+        self._process = Apart(_serve, self._plan, name="the engine's process")
+        try:
+            # The limit is on the silence: an engine that says what it builds is not ended while it does.
+            first: Any = Doing("loading the engine")
+            while isinstance(first, Doing):
+                self._say(first.line)
+                first = self._process.receive("while it loaded the artifact", self._limits.load_s)
+            if isinstance(first, EdgebenchError):
+                raise first
+        except BaseException:
+            self._process.end()
+            raise
         self.ready: Ready = first
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._process.end()
 
     def ask(self, query: Query) -> Reply:
         """One question, blocking.
 
         Raises:
-            WorkerDied: the process ended before it answered.
+            Died: the process ended before it answered, or took longer than it may.
         """
-        try:
-            self._connection.send(query)
-        except OSError as error:
-            raise self._died("before the question reached it") from error
-        reply: Reply = self._receive(f"while it answered {query.id!r}")
+        self._process.send(query)
+        when = "while it answered the warm-up question" if query.warmup else "while it answered"
+        reply: Reply = self._process.receive(when, self._limits.question_s)
         return reply
-
-    def _receive(self, when: str) -> Any:
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._died(when) from error
-
-    def _died(self, when: str) -> WorkerDied:
-        self._process.join(timeout=10)
-        code = self._process.exitcode
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
-            cause = f"was killed by {name}" + (", as the kernel does when memory runs out" if name == "SIGKILL" else "")
-        else:
-            cause = f"ended with exit code {code}"
-        return WorkerDied(f"the engine's process {cause} {when}")
-
-    def _end(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.send(None)
-        self._process.join(timeout=5)
-        if self._process.is_alive():
-            self._process.terminate()
-            self._process.join(timeout=5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._connection.close()
 
 
 def _serve(connection: Connection, plan: WorkerPlan) -> None:
     """The worker's side: load, then answer until the parent says None or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with MemoryWatch() as watch:
         _load_and_answer(connection, plan, watch)
 
@@ -168,13 +140,18 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         load_ns = clock() - begin
         runner = Runner(opened, plan.artifact, plan.how, clock=clock)
         facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
+        json.dumps(facts)
         method = peak_memory_bytes()[1]
         connection.send(Ready(facts, load_ns, current_memory_bytes(), method, watch.now(), watch.method))
     except EdgebenchError as error:
-        connection.send(error)
+        # An error class of the engine's own package is unknown on the other side.
+        connection.send(error if type(error).__module__ == errors.__name__ else EngineError(str(error)))
         return
     except ImportError as error:
         connection.send(EngineError(f"the engine's package is not installed: {one_line(error)}"))
+        return
+    except Exception as error:  # engines of others raise what they like
+        connection.send(EngineError(f"the engine {plan.engine} does not load: {one_line(error)}"))
         return
     try:
         while (query := connection.recv()) is not None:
@@ -196,3 +173,5 @@ def _answer(runner: Runner, query: Query) -> tuple[Answer | None, str | None]:
         return None, f"engine: {error}"
     except MemoryError:
         return None, "engine: not enough memory for this sample"
+    except Exception as error:  # engines of others raise what they like
+        return None, f"engine: {one_line(error)}"

@@ -43,6 +43,7 @@ class Cli:
             "HOME": str(folder),
             "EDGEBENCH_CACHE": str(folder / "cache"),
             "HF_HUB_OFFLINE": "1",
+            "EDGEBENCH_PROFILE": "cpu-busy",  # two test processes share the cores
         }
 
     def command(self, *arguments: object) -> list[str]:
@@ -125,6 +126,22 @@ class Exports:
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Exports:
     return Exports(tmp_path_factory.mktemp("exports"), twin)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package of tests/brittle, as pip builds and installs it."""
+    folder = tmp_path_factory.mktemp("brittle") / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    subprocess.run(
+        [*pip, "--no-build-isolation", "--target", str(folder), str(Path(__file__).parent / "brittle")], check=True
+    )
+    return folder
+
+
+def path(*folders: Path) -> str:
+    """PYTHONPATH with these folders before its own."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged"],
+    ["manifest", "environment", "profiles", "cache", "forged", "devices"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -35,9 +35,9 @@ LAYERS = [
     ["answers"],
     ["metrics"],
     ["engines", "export", "pack"],
-    ["runner"],
+    ["runner", "apart"],
     ["worker", "report"],
-    ["pipeline"],
+    ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
 ]

@@ -39,12 +39,17 @@ def models(as_json: bool) -> None:
 @click.command()
 @json_option
 def engines(as_json: bool) -> None:
-    """List the engines."""
+    """List the engines, those of other packages too. `edgebench doctor` says which can run here."""
     from edgebench.engines import ENGINES
+    from edgebench.engines.others import offered
     from edgebench.report.tables import Table
 
-    rows = tuple((name, summary) for name, (_, summary) in ENGINES.items())
-    show([Table("Engines", ("name", "summary"), rows)], {"engines": dict(rows)}, as_json=as_json)
+    others = offered()
+    rows = tuple((name, summary) for name, (_, summary) in (ENGINES | others.engines).items())
+    tables = [Table("Engines", ("name", "summary"), rows)]
+    if others.refused:
+        tables.append(Table("Refused", ("name", "reason"), tuple(others.refused.items())))
+    show(tables, {"engines": dict(rows), "refused": others.refused}, as_json=as_json)
 
 
 @click.command()

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("edgebench.cli.report:report", "Report a run."),
     "compare": ("edgebench.cli.compare:compare", "Set runs side by side: what changed, and what it cost."),
     "pack": ("edgebench.cli.pack:pack", "Turn your own pictures and videos into a benchmark."),
+    "doctor": ("edgebench.cli.doctor:doctor", "Say which engines can build and run here, and why the others cannot."),
     "models": ("edgebench.cli.listing:models", "List the recipes."),
     "engines": ("edgebench.cli.listing:engines", "List the engines."),
     "benches": ("edgebench.cli.listing:benches", "List the benchmarks, prompt styles and answer matchers."),

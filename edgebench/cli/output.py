@@ -22,6 +22,11 @@ json_option: Callable[[FC], FC] = click.option(
 )
 
 
+def say(line: str) -> None:
+    """One line on stderr."""
+    click.echo(f"edgebench: {line}", err=True)
+
+
 def show(tables: list[Table], value: dict[str, Any], *, as_json: bool) -> None:
     """Print the tables, or the value they were made of."""
     if as_json:
@@ -70,6 +75,10 @@ class Bar:
     def say(self, step: str) -> None:
         """Name the step that begins."""
         self._progress.update(self._task, description=step)
+
+    def note(self, line: str) -> None:
+        """One line above the bar, which stays."""
+        self._progress.console.print(f"edgebench: {line}", markup=False, highlight=False, soft_wrap=True)
 
     def begin(self, total: int, done: int) -> None:
         """So many in all, so many already done."""

@@ -7,7 +7,10 @@ from typing import Any
 
 import click
 
-from edgebench.cli.output import Bar, json_option, show
+from edgebench.cli.output import Bar, json_option, say, show
+from edgebench.records import Limits
+
+LONGEST_S = 1e6
 
 
 @click.command()
@@ -21,9 +24,16 @@ from edgebench.cli.output import Bar, json_option, show
 @click.option(
     "--resume", is_flag=True, help="Continue a run that was interrupted; begins a new one when there is none."
 )
+@click.option("--retry-failed", is_flag=True, help="Continue a run, and ask its failed samples again.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first N samples.")
 @click.option("--provider", help="ort: the execution provider, such as cpu, cuda or tensorrt.")
-@click.option("--profile", default="cpu", show_default=True, help="The device profile: a name or a YAML file.")
+@click.option(
+    "--profile",
+    default="cpu",
+    show_default=True,
+    envvar="EDGEBENCH_PROFILE",
+    help="The device profile: a name or a YAML file. cpu-busy is for a machine that does other work too.",
+)
 @click.option(
     "--scoring",
     type=click.Choice(["generate", "logits"]),
@@ -76,8 +86,39 @@ from edgebench.cli.output import Bar, json_option, show
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, LONGEST_S, min_open=True),
+    default=Limits.question_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="A question that takes longer is failed: the engine's process hangs, and is started again.",
+)
+@click.option(
+    "--load-limit",
+    type=click.FloatRange(0, LONGEST_S, min_open=True),
+    default=Limits.load_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="The same of loading, with all that the engine builds for the device.",
+)
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=Limits.restarts,
+    show_default=True,
+    help="How often an engine's process that died is started again.",
+)
 @json_option
-def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int:
+def run(
+    artifact: str | None,
+    engine: str,
+    as_json: bool,
+    time_limit: float,
+    load_limit: float,
+    restarts: int,
+    **options: Any,
+) -> int:
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
 
     Without ARTIFACT the newest export in this folder is taken, or the embedded demo model where there is none.
@@ -85,17 +126,20 @@ def run(artifact: str | None, engine: str, as_json: bool, **options: Any) -> int
     """
     from edgebench import pipeline
     from edgebench.benches import BENCHES
-    from edgebench.engines import ENGINES
+    from edgebench.engines.others import engine_class, offered
     from edgebench.metrics.summary import summarize
     from edgebench.records import Run
     from edgebench.registry import lookup
     from edgebench.report.tables import run_tables
     from edgebench.report.written import write_report
 
-    lookup(ENGINES, engine, what="engine")
+    engine_class(engine)
     lookup(BENCHES, options["bench"], what="bench")
-    chosen = pipeline.find_artifact(artifact, engine, lambda line: click.echo(f"edgebench: {line}", err=True))
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, **options)
+    if (refused := offered().refused.get(engine)) is not None:
+        say(f"{refused}; that one is used")
+    chosen = pipeline.find_artifact(artifact, engine, say)
+    limits = Limits(time_limit, load_limit, restarts)
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, **options)
     with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))

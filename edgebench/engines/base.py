@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from edgebench.profiles import DeviceProfile
 
 
+@dataclass(frozen=True)
+class Availability:
+    """What an engine can do on this machine; `edgebench doctor` shows it."""
+
+    runs: bool
+    builds: bool | None = None
+    """Whether it can make what it runs (a plan, a compiled model); None where it makes nothing."""
+    reason: str | None = None
+    """Why it cannot do one of the two."""
+    install: str | None = None
+    """The line that helps."""
+    versions: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str | None] = field(default_factory=dict)
+    """What it can compute on -> None, or why not."""
+
+
 class Engine(Protocol):
     """One loaded artifact.
 
@@ -24,6 +41,9 @@ class Engine(Protocol):
     An engine that makes something for the device once and keeps it may have `prepare(self) -> bool` (whether it was
     made now), called before it is entered; its time is told apart from loading. One with an attribute `say` finds there
     a function to call with one line on what goes on while it prepares and loads.
+
+    An engine may have a class method `available() -> Availability`. It is called in a process of its own, so it may
+    import what is heavy and try what may crash. Without it, `edgebench.engines.probe` imports what the engine needs.
     """
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.engines.base import Availability
+
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
@@ -32,6 +34,11 @@ class NullEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    @classmethod
+    def available(cls) -> Availability:
+        """Always."""
+        return Availability(runs=True)
 
     def facts(self) -> dict[str, Any]:
         """Its name."""

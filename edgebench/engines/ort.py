@@ -9,6 +9,7 @@ import numpy as np
 from edgebench.cache import step_inputs, wanted_logits
 from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
+from edgebench.engines.ort_providers import available
 from edgebench.errors import EngineError, did_you_mean, one_line
 from edgebench.forged import p_forged
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from edgebench.engines.base import Availability
     from edgebench.manifest import Artifact, Graph
     from edgebench.profiles import DeviceProfile
 
@@ -40,6 +42,11 @@ class OrtEngine:
         self._packed: dict[str, Path] | None = None
         self._sessions: dict[str, Any] = {}
         self._cache: InPlaceCache | PassedCache | None = None
+
+    @classmethod
+    def available(cls) -> Availability:
+        """Every provider of this build of ONNX Runtime, tried."""
+        return available(None)
 
     def prepare(self) -> bool:
         """Low memory: make the copies of the graphs that are not there yet. Whether one was made.
@@ -79,7 +86,7 @@ class OrtEngine:
             "onnxruntime": onnxruntime.__version__,
             "providers": {name: session.get_providers() for name, session in self._sessions.items()},
             "memory": self.memory,
-            "intra_op_spinning": False,
+            "intra_op_spinning": self.profile.spinning,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
 
@@ -154,8 +161,11 @@ class OrtEngine:
         provider = provider_name(self.wanted, onnxruntime.get_available_providers())
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # Each graph has threads of its own: idle ones that spin take the cores from the graph that works.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Each graph has threads of its own: those that spin between graphs take the cores from the graph that works.
+        if self.profile.spinning:
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        else:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.profile.threads is not None:
             options.intra_op_num_threads = self.profile.threads
         path = (self._packed or {}).get(name)

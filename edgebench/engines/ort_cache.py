@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 STEP = 64
 """Capacities are multiples of it."""
+LINE = 64
+"""Bytes of a cache line."""
 
 
 class PassedCache:
@@ -49,7 +51,8 @@ class PassedCache:
 class InPlaceCache:
     """Past and present are one buffer with room for what comes: GroupQueryAttention writes only the new tokens.
 
-    Buffers are bound once and stay for the next prompt; they are made twice as long when they are full.
+    Buffers are bound once and stay for the next prompt; they are made twice as long when they are full. The logits
+    have a buffer of their own too, since every call wants those of one position.
     """
 
     def __init__(self, session: Any, decoder: Decoder) -> None:
@@ -58,6 +61,7 @@ class InPlaceCache:
         self.past = self.capacity = 0
         self._buffers: list[Any] = []
         self._binding: Any = None
+        self._logits: NDArray[Any] | None = None
 
     def begin(self, tokens: int, keep: int = 0) -> None:
         """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt."""
@@ -78,8 +82,10 @@ class InPlaceCache:
             self._binding.bind_ortvalue_input(name, value)
         self.session.run_with_iobinding(self._binding)
         self.past += tokens
-        found: NDArray[Any] = self._binding.get_outputs()[0].numpy().copy()
-        return found
+        if self._logits is None:
+            self._logits = self._binding.get_outputs()[0].numpy().copy()
+            self._binding.bind_ortvalue_output("logits", make(self._logits))
+        return self._logits.copy()
 
     def _make(self, tokens: int) -> None:
         """Buffers for so many tokens, with what the old ones hold."""
@@ -90,12 +96,23 @@ class InPlaceCache:
         held = [buffer.numpy()[:, :, : self.past].copy() for buffer in self._buffers] if self.past else []
         self._buffers.clear()
         self._binding = self.session.io_binding()
-        self._binding.bind_output("logits")
+        if self._logits is None:
+            self._binding.bind_output("logits")
+        else:
+            self._binding.bind_ortvalue_output("logits", onnxruntime.OrtValue.ortvalue_from_numpy(self._logits))
         for number, (past_name, present_name) in enumerate(zip(*self.names, strict=True)):
-            array = np.zeros((1, d.kv_heads, self.capacity, d.head_dim), dtype=d.cache_dtype)
+            array = _aligned((1, d.kv_heads, self.capacity, d.head_dim), d.cache_dtype)
             if held:
                 array[:, :, : self.past] = held[number]
             buffer = onnxruntime.OrtValue.ortvalue_from_numpy(array)
             self._binding.bind_ortvalue_input(past_name, buffer)
             self._binding.bind_ortvalue_output(present_name, buffer)
             self._buffers.append(buffer)
+
+
+def _aligned(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Zeros that begin at a cache line, as ONNX Runtime's own buffers do: numpy's begin at any 16 bytes."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.zeros(size + LINE, dtype=np.uint8)
+    begin = -room.ctypes.data % LINE
+    return room[begin : begin + size].view(dtype).reshape(shape)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgebench.cache import cache_names
+from edgebench.engines.base import Availability
 from edgebench.engines.trt_api import PORTABLE, Api, find_api
 from edgebench.engines.trt_build import FRESH
 from edgebench.engines.trt_device import Device
@@ -64,6 +65,29 @@ class TrtEngine:
         self._buffers: dict[str, int] = {}
         self._used_bytes: int | None = None
         self._past = 0
+
+    @classmethod
+    def available(cls) -> Availability:
+        """Which TensorRT is installed, and whether a GPU is there."""
+        try:
+            api = find_api(None)
+        except EngineError as error:
+            install = "pip install 'edgebench[trt,trt-rtx]'"
+            return Availability(runs=False, builds=False, reason=error.what, install=install)
+        try:
+            device, reason, name = Device(), None, "cuda:0"
+            name = f"cuda:0, compute capability {device.compute_capability}"
+            device.close()
+        except EngineError as error:
+            reason, name = str(error), "cuda"
+        runs = reason is None
+        return Availability(
+            runs=runs,
+            builds=runs or api.portable,
+            reason=reason,
+            versions={api.name: api.version},
+            devices={name: reason},
+        )
 
     def prepare(self) -> bool:
         """Build the plans that are not there yet. Whether one was built.

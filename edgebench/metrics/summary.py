@@ -18,7 +18,9 @@ from edgebench.records import NO_ANSWER, Sitting
 if TYPE_CHECKING:
     from edgebench.records import Record, Run
 
-ERRORS_SHOWN = 5
+ERRORS_SHOWN = 10
+IDS_SHOWN = 10
+"""Of the samples that failed for one reason."""
 PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
 
@@ -30,7 +32,7 @@ class _Tally:
         self.asked = self.answered = self.unparsed = self.failed = self.not_asked = self.right = 0
         self.by_category: dict[str, list[int]] = {}
         self.methods: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
+        self.errors: dict[str, tuple[int, list[str]]] = {}
         self.unparsed_by_target: dict[str, int] = {}
         self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, "ttft")}
         self.tpot: list[int] = []
@@ -55,7 +57,8 @@ class _Tally:
         if record.error is not None:
             self.failed += 1
             row[3] += 1
-            self.errors[record.error] = self.errors.get(record.error, 0) + 1
+            count, ids = self.errors.get(record.error, (0, []))
+            self.errors[record.error] = (count + 1, ids if count >= IDS_SHOWN else [*ids, record.id])
             return
         answer, method = judge(record, scoring=scoring, matcher=matcher)
         right = answer == record.target
@@ -138,8 +141,8 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "methods": dict(sorted(tally.methods.items())),
             "unparsed_by_right_answer": dict(sorted(tally.unparsed_by_target.items())),
             "errors": [
-                {"error": e, "samples": n}
-                for e, n in sorted(tally.errors.items(), key=lambda item: -item[1])[:ERRORS_SHOWN]
+                {"error": e, "samples": n, "ids": ids}
+                for e, (n, ids) in sorted(tally.errors.items(), key=lambda item: -item[1][0])[:ERRORS_SHOWN]
             ],
         },
         "scores": _scores(tally, settings.bench),
@@ -182,6 +185,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "host": asdict(sittings[-1].host) if sittings else None,
         "engine": sittings[-1].engine if sittings else None,
         "sittings": len(sittings),
+        "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
         "notes": _notes(sittings),
     }
 

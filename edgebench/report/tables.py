@@ -103,13 +103,17 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         tables.append(
             Table(
                 "Failed",
-                ("samples", "reason"),
-                tuple((str(e["samples"]), e["error"]) for e in s["errors"]),
-                "the most frequent reasons",
+                ("samples", "which", "reason"),
+                tuple((str(e["samples"]), _ids(e), e["error"]) for e in s["errors"]),
+                "the most frequent reasons; all are in records.jsonl, and `--retry-failed` asks them again",
             )
         )
     tables.append(_conditions(summary))
     return tables
+
+
+def _ids(error: dict[str, Any]) -> str:
+    return ", ".join(error["ids"]) + (", ..." if len(error["ids"]) < error["samples"] else "")
 
 
 def _score_tables(scores: dict[str, Any]) -> list[Table]:
@@ -201,6 +205,11 @@ def _conditions(summary: dict[str, Any]) -> Table:
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if (limits := summary["limits"]) is not None:
+        shown_limits = (
+            f"{limits['question_s']:g} s a question, {limits['load_s']:g} s to load, {limits['restarts']} restarts"
+        )
+        rows.append(("limits", shown_limits))
     if artifact is not None:
         rows.append(
             (
