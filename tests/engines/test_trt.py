@@ -141,6 +141,22 @@ def test_a_plan_for_another_device_is_refused_before_it_is_read(
         read_plan(entry, "8.9")
 
 
+def test_a_plan_gives_the_new_tokens_alone(exports: Exports) -> None:
+    """What was the past with them behind it is no output any more: the engine keeps the cache."""
+    api, artifact = rtx(), read_artifact(exports("fp32", "portable"))
+    builder = api.trt.Builder(api.trt.Logger(api.trt.Logger.ERROR))
+    network = api.network(builder)
+    parser = api.trt.OnnxParser(network, api.trt.Logger(api.trt.Logger.ERROR))
+    decoder = artifact.manifest.decoder
+    assert decoder is not None
+    assert parser.parse_from_file(str(artifact.path(artifact.manifest.graphs["decoder"].model)))
+    trt_build._give_new_tokens_alone(api.trt, network)
+    outputs = {t.name: tuple(t.shape) for t in map(network.get_output, range(network.num_outputs))}
+    fresh = {f"new.{i}.{kind}" for i in range(decoder.layers) for kind in ("key", "value")}
+    assert outputs.keys() == {"logits", *fresh}
+    assert {outputs[name] for name in fresh} == {(1, decoder.kv_heads, -1, decoder.head_dim)}
+
+
 def test_without_a_gpu_plans_are_built_and_kept(cli: Cli, exports: Exports, tsv: Path) -> None:
     rtx()
     if not no_gpu():
