@@ -85,9 +85,9 @@ class _Listening:
         self.pixels = pixels
         return self.engine.see(pixels)
 
-    def prefill(self, ids: Any, features: Any) -> Any:
+    def prefill(self, ids: Any, features: Any, *, keep: int = 0) -> Any:
         self.prompt = ids
-        self.logits = [self.engine.prefill(ids, features)]
+        self.logits = [self.engine.prefill(ids, features, keep=keep)]
         return self.logits[0]
 
     def step(self, token: int) -> Any:
@@ -106,7 +106,7 @@ def serve_edgebench(pipe: Any, artifact: Path, threads: int, limit: int) -> None
     text = opened.manifest.text
     if text is None:
         raise UsageError("is no language model", where=artifact)
-    how = HowToAsk("generate", text.prompt_style, "exact", limit)
+    how = HowToAsk("generate", text.prompt_style, "lossless", limit)
     with OrtEngine(opened, replace(load_profile("cpu"), threads=threads), {}) as engine:
         listening = _Listening(engine)
         runner = Runner(listening, opened, how)  # type: ignore[arg-type] # the calls that a question needs

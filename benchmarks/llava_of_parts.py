@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, UsageError
-from edgebench.export.graphs import quiet
 from edgebench.export.parity import fixed_images
 from edgebench.manifest import sha256_file
 

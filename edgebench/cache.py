@@ -22,6 +22,11 @@ def cache_names(layers: int) -> tuple[list[str], list[str]]:
     return [f"past_key_values.{i}.{k}" for i, k in kinds], [f"present.{i}.{k}" for i, k in kinds]
 
 
+def bytes_per_token(decoder: Decoder) -> int:
+    """What the cache of one token takes: a key and a value in each layer."""
+    return 2 * decoder.layers * decoder.kv_heads * decoder.head_dim * np.dtype(decoder.cache_dtype).itemsize
+
+
 def empty_cache(decoder: Decoder) -> list[NDArray[np.generic]]:
     """A cache of no tokens, [1, kv_heads, 0, head_dim] for key and value of each layer."""
     shape = (1, decoder.kv_heads, 0, decoder.head_dim)

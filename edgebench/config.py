@@ -10,6 +10,7 @@ import dataclasses
 import re
 import types
 import typing
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,72 +82,152 @@ def build(cls: type[T], value: Any, *, where: str, error: type[EdgebenchError] =
         where: the place named in errors.
         error: the error to raise.
     """
-    if not isinstance(value, dict):
-        raise error(f"should be a mapping, is {_kind(value)}", where=where)
-    hints = _hints(cls)  # type: ignore[arg-type] # every class is hashable
-    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type] # cls is a dataclass
-    for key in value:
-        if key not in fields:
-            raise error(f"unknown key {key!r}", where=where, hint=did_you_mean(str(key), fields))
-    arguments: dict[str, Any] = {}
-    for name, field in fields.items():
-        if name in value:
-            arguments[name] = _convert(value[name], hints[name], f"{where}: {name}", error)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise error(f"key {name!r} is missing", where=where)
     try:
-        return cls(**arguments)
-    except ValueError as failure:
-        raise error(str(failure), where=where) from failure
+        return typing.cast("T", _dataclass(cls)(value))  # type: ignore[arg-type] # every class is hashable
+    except _Wrong as wrong:
+        place = ": ".join([where, *reversed(wrong.path)])
+        raise error(wrong.what, where=place, hint=wrong.hint) from wrong.__cause__
 
 
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+class _Wrong(Exception):
+    """A value that does not fit, and the keys that lead to it, the innermost first."""
+
+    def __init__(self, what: str, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
+        self.path: list[str] = []
 
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
 
 
-def _convert(value: Any, kind: Any, where: str, error: type[EdgebenchError]) -> Any:
+Converter = Callable[[Any], Any]
+"""A value as its type asks for it, or `_Wrong`. Made once for each type: a run has tens of thousands of records."""
+
+
+@cache
+def _dataclass(cls: Any) -> Converter:
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: _converter(hints[f.name]) for f in dataclasses.fields(cls) if f.init}
+    required = [
+        f.name
+        for f in dataclasses.fields(cls)
+        if f.init and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Wrong(f"should be a mapping, is {_kind(value)}")
+        for key in value:
+            if key not in fields:
+                raise _Wrong(f"unknown key {key!r}", did_you_mean(str(key), fields))
+        for name in required:
+            if name not in value:
+                raise _Wrong(f"key {name!r} is missing")
+        arguments, name = {}, ""
+        try:
+            for name, given in value.items():
+                arguments[name] = fields[name](given)
+        except _Wrong as wrong:
+            wrong.path.append(name)
+            raise
+        try:
+            return cls(**arguments)
+        except ValueError as failure:
+            raise _Wrong(str(failure)) from failure
+
+    return convert
+
+
+@cache
+def _converter(kind: Any) -> Converter:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
-        return value
+        return lambda value: value
     if origin in {typing.Union, types.UnionType}:
-        if value is None and type(None) in arguments:
+        return _union(arguments)
+    if origin is typing.Literal:
+        return _literal(arguments)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(kind)  # type: ignore[arg-type] # a class, which is hashable
+    if origin is tuple:
+        return _tuple(arguments)
+    if origin is dict:
+        return _mapping(*arguments)
+    name = getattr(kind, "__name__", str(kind)) if origin is None else str(origin.__name__)
+
+    def plain(value: Any) -> Any:
+        if type(value) is kind:
+            return value
+        raise _Wrong(f"should be {name}, is {_kind(value)}")
+
+    def real(value: Any) -> Any:
+        if type(value) in {int, float}:
+            return float(value)
+        raise _Wrong(f"should be {name}, is {_kind(value)}")
+
+    return real if kind is float else plain
+
+
+def _union(arguments: tuple[Any, ...]) -> Converter:
+    choices = [_converter(a) for a in arguments if a is not type(None)]
+    optional = len(choices) < len(arguments)
+
+    def convert(value: Any) -> Any:
+        if optional and value is None:
             return None
-        choices = [a for a in arguments if a is not type(None)]
         for choice in choices[:-1]:
             try:
-                return _convert(value, choice, where, error)
-            except EdgebenchError:
+                return choice(value)
+            except _Wrong:
                 continue
-        return _convert(value, choices[-1], where, error)
-    if origin is typing.Literal:
+        return choices[-1](value)
+
+    return convert
+
+
+def _literal(arguments: tuple[Any, ...]) -> Converter:
+    def convert(value: Any) -> Any:
         if value not in arguments:
-            raise error(f"{value!r} is not one of {', '.join(map(repr, arguments))}", where=where)
+            raise _Wrong(f"{value!r} is not one of {', '.join(map(repr, arguments))}")
         return value
-    if origin is tuple and isinstance(value, (list, tuple)):
-        if arguments[-1] is Ellipsis:
-            return tuple(_convert(v, arguments[0], where, error) for v in value)
-        if len(value) != len(arguments):
-            raise error(f"should have {len(arguments)} values, has {len(value)}", where=where)
-        return tuple(_convert(v, a, where, error) for v, a in zip(value, arguments, strict=True))
-    if origin is dict and isinstance(value, dict):
-        key_kind, value_kind = arguments
-        return {
-            _convert(k, key_kind, where, error): _convert(v, value_kind, f"{where}: {k}", error)
-            for k, v in value.items()
-        }
-    if dataclasses.is_dataclass(kind):
-        return build(kind, value, where=where, error=error)  # type: ignore[arg-type] # a class, not an instance
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if kind in {int, str, bool, dict, list} and type(value) is kind:
-        return value
-    expected = getattr(kind, "__name__", str(kind)) if origin is None else str(origin.__name__)
-    raise error(f"should be {expected}, is {_kind(value)}", where=where)
+
+    return convert
+
+
+def _tuple(arguments: tuple[Any, ...]) -> Converter:
+    many = arguments[-1] is Ellipsis
+    kinds = [_converter(a) for a in arguments if a is not Ellipsis]
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise _Wrong(f"should be tuple, is {_kind(value)}")
+        if many:
+            return tuple(map(kinds[0], value))
+        if len(value) != len(kinds):
+            raise _Wrong(f"should have {len(kinds)} values, has {len(value)}")
+        return tuple(one(v) for one, v in zip(kinds, value, strict=True))
+
+    return convert
+
+
+def _mapping(key_kind: Any, value_kind: Any) -> Converter:
+    key_of, value_of = _converter(key_kind), _converter(value_kind)
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Wrong(f"should be dict, is {_kind(value)}")
+        found, key = {}, None
+        try:
+            for key, given in value.items():
+                found[key_of(key)] = value_of(given)
+        except _Wrong as wrong:
+            wrong.path.append(str(key))
+            raise
+        return found
+
+    return convert
 
 
 def find_yaml(folder: str, name: str, *, what: str) -> Path:

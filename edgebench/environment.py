@@ -8,6 +8,7 @@ import os
 import platform
 import threading
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,11 @@ class Host:
     python: str
     edgebench: str
     packages: dict[str, str]
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond, as ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
 def describe_host() -> Host:

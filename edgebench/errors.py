@@ -101,6 +101,13 @@ class MissingExtraError(EdgebenchError):
     family = "an optional package is not installed"
 
 
+class GateError(EdgebenchError):
+    """A run that misses a budget, or is not known to keep it."""
+
+    exit_code = 12
+    family = "a run misses a budget of its device profile, or is not known to keep it"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The advice for an unknown name: its nearest neighbours, or all names when nothing is near."""
     names = sorted(known)

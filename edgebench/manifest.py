@@ -16,12 +16,13 @@ from typing import Any, Literal
 
 from edgebench.config import build
 from edgebench.errors import ArtifactError
+from edgebench.work import Work
 
 FORMAT = "edgebench-artifact/2"
 MANIFEST = "manifest.json"
 RGB = tuple[float, float, float]
-Kind = Literal["classifier", "vision-language", "language"]
-"""classifier: image -> P(forged). vision-language: images and text -> text. language: text alone."""
+Kind = Literal["classifier", "text-classifier", "vision-language", "language"]
+"""classifier: image -> P(forged). text-classifier: text -> P(forged). vision-language: images and text -> text. language: text alone."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ class Graph:
     outputs: tuple[TensorFact, ...]
     external: tuple[FileFact, ...] = ()
     quantization: Quantization | None = None
+    work: Work | None = None
+    """Operations and bytes of a call; None in artifacts of before."""
 
     @property
     def bytes(self) -> int:
@@ -187,6 +190,15 @@ class Text:
     context_length: int
     prompt_style: str
     max_new_tokens: int
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """What a classifier of text reads: token ids and a mask of ones, one text at a time."""
+
+    tokenizer: FileFact
+    longest: int
+    """Tokens; what is longer is cut off behind."""
 
 
 @dataclass(frozen=True)
@@ -253,11 +265,11 @@ class Manifest:
 
     format: str
     name: str
-    family: Literal["classifier", "encoder", "llava", "llava_next", "language"]
+    family: Literal["classifier", "encoder", "text_classifier", "llava", "llava_next", "language"]
     dialect: Literal["ort", "portable"]
     precision: str
     graphs: dict[str, Graph]
-    """classifier, encoder: 'classifier'. llava, llava_next: 'vision' (tower + projector), 'embed' and 'decoder'.
+    """classifier, encoder, text_classifier: 'classifier'. llava, llava_next: 'vision' (tower + projector), 'embed' and 'decoder'.
     language: 'decoder', from token ids."""
     preprocess: Preprocess | None
     """None for a model of text alone."""
@@ -273,6 +285,8 @@ class Manifest:
     forged: tuple[int, ...] = ()
     """classifier of logits: the places in `labels` that mean forged; none where the only label means real."""
     text: Text | None = None
+    text_input: TextInput | None = None
+    """text_classifier: what it reads."""
     decoder: Decoder | None = None
     companions: tuple[FileFact, ...] = ()
     """Files for other runtimes, such as onnxruntime-genai's genai_config.json."""
@@ -290,21 +304,21 @@ class Manifest:
     def kind(self) -> Kind:
         """What it can be asked, whichever family it is of."""
         if "classifier" in self.graphs:
-            return "classifier"
+            return "classifier" if self.text_input is None else "text-classifier"
         return "vision-language" if "vision" in self.graphs else "language"
 
     @property
     def bytes(self) -> int:
         """Size on disk of all graphs, weights and the tokenizer. A weight file shared by graphs counts once."""
         files = {f.file: f.bytes for g in self.graphs.values() for f in (g.model, *g.external)}
-        if self.text is not None:
-            files[self.text.tokenizer.file] = self.text.tokenizer.bytes
+        files |= {t.tokenizer.file: t.tokenizer.bytes for t in (self.text, self.text_input) if t is not None}
         return sum(files.values())
 
     def files(self) -> list[FileFact]:
         """Every file that the manifest vouches for."""
         found = [f for g in self.graphs.values() for f in (g.model, *g.external)]
-        return [*found, *([] if self.text is None else [self.text.tokenizer]), *self.companions]
+        found += [t.tokenizer for t in (self.text, self.text_input) if t is not None]
+        return [*found, *self.companions]
 
 
 @dataclass(frozen=True)

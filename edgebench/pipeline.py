@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from edgebench import __version__
-from edgebench.answers import judge
-from edgebench.apart import Died
+from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
-from edgebench.engines import DIALECTS
+from edgebench.desk import Desk
+from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
-from edgebench.environment import describe_host
-from edgebench.errors import EngineError, RunError, UsageError
-from edgebench.manifest import MANIFEST, is_artifact, read_artifact
+from edgebench.environment import now
+from edgebench.errors import RunError, UsageError, did_you_mean
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
-from edgebench.recipes import load_recipe
-from edgebench.records import FORMAT, ArtifactFact, Limits, Record, Run, RunHeader, Settings, Sitting, Store, is_run
+from edgebench.prompts.verdicts import READERS
+from edgebench.protocols import open_protocol
+from edgebench.records import (
+    CHECKPOINT,
+    FORMAT,
+    Limits,
+    Run,
+    RunHeader,
+    Settings,
+    Sitting,
+    Store,
+    is_run,
+)
 from edgebench.registry import load, lookup
-from edgebench.runner import HowToAsk, Query
-from edgebench.worker import Reply, Worker, WorkerPlan
+from edgebench.runner import HowToAsk
+from edgebench.sensors.watch import Watch, check_energy, on_gpu
+from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from edgebench.benches.base import Bench, Sample
+    from edgebench.benches.base import Bench
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
-
-FAILURES_IN_A_ROW = 10
-"""So many engine errors in a row end the sitting: the fault is not the samples'."""
+    from edgebench.protocols import Procedure
 
 
 class Progress(Protocol):
@@ -82,55 +92,21 @@ class RunPlan:
     warmup: bool = True
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
+    protocol: str | None = None
+    """How MMFakeBench is asked; see `edgebench.protocols`."""
+    prompts: str | None = None
+    knowledge: str | None = None
+    detectors: dict[str, Artifact] = field(default_factory=dict)
+    """Stage of `mixed` -> its own artifact."""
+    endpoint: dict[str, str] = field(default_factory=dict)
+    """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
+    engine_options: tuple[str, ...] = ()
+    """'name=value' each: what the engine's own `OPTIONS` lists."""
+    weights: str | None = None
+    """The checkpoint, for engines that run it and not the artifact's graphs."""
     limits: Limits = field(default_factory=Limits)
-
-
-def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
-    """The artifact to run: a folder, a recipe's newest export here, or the newest export here.
-
-    Args:
-        name: a folder, a recipe's name, or None.
-        engine: 'null' needs none.
-        say: called with one line when something was chosen for the user.
-
-    Raises:
-        ArtifactError: the folder is no finished artifact.
-        UsageError: nothing fits; the advice says what to export.
-    """
-    if name is not None and (Path(name).exists() or "/" in name):
-        return read_artifact(Path(name))
-    if name is None and engine == "null":
-        return None
-    exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    folders = [folder for _, folder in sorted(exports, reverse=True)]
-    if (wanted := DIALECTS.get(engine)) is not None:
-        folders.sort(key=lambda folder: read_artifact(folder, verify=False).manifest.dialect != wanted)
-    for folder in folders:
-        artifact = read_artifact(folder, verify=False)
-        if name is None or artifact.manifest.name == name:
-            say(f"taking the newest export here: {folder}")
-            return read_artifact(folder)
-    if name is not None:
-        recipe = load_recipe(name)
-        raise UsageError(
-            f"{recipe.name!r} has no export here",
-            hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
-        )
-    return _embedded("portable" if wanted == "portable" else "ort", say)
-
-
-def _embedded(dialect: Literal["ort", "portable"], say: Any) -> Artifact:
-    """The embedded demo model, exported once into the user's cache."""
-    from edgebench.export.run import export
-    from edgebench.places import cache_folder
-
-    folder = cache_folder() / f"edgebench-demo-fp32-{dialect}-{__version__}"
-    say(f"no export here; taking the embedded demo model: {folder}")
-    if is_artifact(folder):
-        return read_artifact(folder)
-    return export(
-        load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect=dialect, output=folder, say=say
-    )
+    energy: str = "auto"
+    """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -141,14 +117,20 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     """
     engine = engine_class(plan.engine)
     bench_class, _ = lookup(BENCHES, plan.bench, what="bench")
-    lookup(MATCHERS, plan.matcher, what="answer matcher")
+    lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
     if plan.memory == "low" and not hasattr(load(engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
+    remote = check_place(plan.engine, plan.endpoint)
+    if remote and (plan.reuse or plan.provider):
+        raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
+    own = own_options(plan)
+    check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
-    header = _header(plan, bench)
+    protocol = open_protocol(bench, plan)
+    header = _header(plan, bench, protocol)
     folder, store, done, sitting = _open_store(plan, header)
     with store:
         total = header.data.questions
@@ -162,49 +144,71 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             max_new_tokens=header.settings.max_new_tokens,
             perturbation=perturbation,
             max_pixels=plan.max_pixels,
-            reuse=plan.reuse,
+            reuse=plan.reuse or (protocol is not None and protocol.several_calls),
         )
         options = {} if plan.provider is None else {"provider": plan.provider}
         if plan.memory != "normal":
             options["memory"] = plan.memory
+        options |= plan.endpoint
+        if plan.weights is not None:
+            options["weights"] = plan.weights
+        options |= own
         profile = load_profile(plan.profile)
-        desk = _Desk(WorkerPlan(engine, plan.artifact, profile, options, how), store, sitting, plan, progress)
+        watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
+        worker = WorkerPlan(engine, plan.artifact, profile, options, how)
+        desk = Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote)
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
+        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
-            for sample in bench.samples():
-                if sample.id in done:
-                    continue
-                record = desk.record(sample, bench.suits(kind, sample), stack)
+            if not remote:
+                stack.enter_context(watch)
+            if protocol is not None:
+                desk.look_up = protocol.begin(folder, stack)
+            at_once = remote and (protocol is None or not protocol.several_calls)
+            records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
+            for record in records:
                 store.append(record)
                 progress.advance(record.error is not None)
+            watch.look(last=True)
     return folder
 
 
-def _header(plan: RunPlan, bench: Bench) -> RunHeader:
+def own_options(plan: RunPlan) -> dict[str, str]:
+    """The engine's own settings of a plan, by name.
+
+    Raises:
+        UsageError: the engine has no such setting, or takes no checkpoint.
+    """
+    engine = load(engine_class(plan.engine))
+    known, found = getattr(engine, "OPTIONS", {}), {}
+    for text in plan.engine_options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"the engine {plan.engine!r} has no option {text!r}", hint=did_you_mean(name, known))
+        found[name] = value
+    if plan.weights is not None and not getattr(engine, "TAKES_WEIGHTS", False):
+        raise UsageError(f"the engine {plan.engine!r} runs the artifact's own weights", hint="leave --weights out")
+    return found
+
+
+def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeader:
     manifest = None if plan.artifact is None else plan.artifact.manifest
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    if plan.scoring == "logits" and manifest is not None and manifest.kind == "classifier":
+    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
-    fact = None
-    if plan.artifact is not None and manifest is not None:
-        fact = ArtifactFact(
-            name=manifest.name,
-            family=manifest.family,
-            dialect=manifest.dialect,
-            precision=manifest.precision,
-            bytes=manifest.bytes,
-            manifest_sha256=plan.artifact.manifest_sha256,
-            source_sha256=manifest.source.sha256,
-            passport=None if manifest.preprocess is None else manifest.preprocess.passport(),
-            parity=None if manifest.parity is None else asdict(manifest.parity),
-        )
+    fact = None if plan.artifact is None else fact_of(plan.artifact)
+    if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+        # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
+        own = own_options(plan).get("dtype", "fp32")
+        fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None, work={})
     settings = Settings(
         engine=plan.engine,
         provider=plan.provider or "default",
         bench=plan.bench,
-        scoring="threshold" if manifest is not None and manifest.kind == "classifier" else plan.scoring,
+        scoring="threshold" if scores else plan.scoring,
         matcher=plan.matcher,
         prompt_style=style,
         image_path=plan.image_path,
@@ -213,10 +217,15 @@ def _header(plan: RunPlan, bench: Bench) -> RunHeader:
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
         reuse=plan.reuse,
         memory=plan.memory,
+        endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
+        options=own_options(plan),
+        protocol=None if protocol is None else protocol.label,
+        prompts=None if protocol is None else protocol.instructions.label,
+        knowledge=None if protocol is None or protocol.source is None else protocol.source.name,
     )
     return RunHeader(
         format=FORMAT,
-        created=_now(),
+        created=now(),
         edgebench=__version__,
         settings=settings,
         artifact=fact,
@@ -248,6 +257,8 @@ def _open_store(plan: RunPlan, header: RunHeader) -> tuple[Path, Store, set[str]
         return folder, store, done, sittings + 1
     if folder is None:
         name = "no-model" if header.artifact is None else f"{header.artifact.name}-{header.artifact.precision}"
+        if header.settings.endpoint is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", header.settings.endpoint.model)[-60:].strip(".-") or "model"
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         folder = Path("runs") / f"{name}-{plan.engine}-{plan.bench}-{stamp}"
     return folder, Store.create(folder, header), set(), 1
@@ -286,117 +297,3 @@ def _same(run: Run, header: RunHeader) -> None:
             where=run.folder,
             hint="pass the same options, or another --output",
         )
-
-
-class _Desk:
-    """Puts samples to the worker, starts it when the first one needs it, and starts it again when it dies."""
-
-    def __init__(self, worker: WorkerPlan, store: Store, sitting: int, plan: RunPlan, progress: Progress) -> None:
-        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
-        self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        self._worker: Worker | None = None
-        self._described = False
-        self._deaths = 0
-        self._failures = 0
-        self._end: EngineError | None = None
-        """Why no further question is asked."""
-        how = worker.how.perturbation
-        self._facts = {} if how is None else how.facts()
-
-    def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
-        """The record of one sample.
-
-        Raises:
-            EngineError: the engine cannot be started, or fails again and again.
-        """
-        record = Record(
-            id=sample.id,
-            sitting=self._sitting,
-            target=sample.target,
-            category=sample.category,
-            options=dict(sample.question.options) or None,
-            forged_option=sample.question.forged_option,
-            facts=sample.facts | self._facts,
-        )
-        if sample.problem is not None:
-            return replace(record, error=sample.problem)
-        if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
-        query = Query(sample.id, sample.images, sample.question)
-        try:
-            reply = self._ask(query, stack)
-        except Died as death:
-            self._worker = None
-            self._count_death(death, f"sample {sample.id!r}")
-            return replace(record, error=f"engine: {death}")
-        record = replace(
-            record,
-            peak_memory_bytes=reply.peak_memory_bytes,
-            peak_anonymous_bytes=reply.peak.anonymous,
-            peak_file_backed_bytes=reply.peak.file_backed,
-        )
-        if reply.answer is None:
-            self._count_failure(reply.error or "")
-            return replace(record, error=reply.error)
-        self._failures = 0
-        record = replace(record, **vars(reply.answer))
-        answer, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=answer, method=method)
-
-    def _ask(self, query: Query, stack: contextlib.ExitStack) -> Reply:
-        if self._worker is None:
-            self._worker = self._start(stack)
-            warmup = self._worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
-            if not self._described:
-                self._store.append(self._sitting_line(self._worker, warmup.stages_ns["total"] if warmup else None))
-                self._described = True
-        return self._worker.ask(query)
-
-    def _start(self, stack: contextlib.ExitStack) -> Worker:
-        while self._end is None:
-            try:
-                return stack.enter_context(Worker(self._plan, self._run.limits, self._progress.say))
-            except Died as death:
-                self._count_death(death, "loading", again=not death.overdue)
-        raise self._end
-
-    def _sitting_line(self, worker: Worker, warmup: int | None) -> Sitting:
-        ready = worker.ready
-        return Sitting(
-            sitting=self._sitting,
-            started=_now(),
-            host=describe_host(),
-            engine=ready.facts,
-            load_ns=ready.load_ns,
-            warmup_ns=warmup,
-            memory_after_load_bytes=ready.memory_bytes,
-            anonymous_after_load_bytes=ready.resident.anonymous,
-            file_backed_after_load_bytes=ready.resident.file_backed,
-            memory_method=ready.memory_method,
-            memory_kinds_method=ready.kinds_method,
-            profile=self._plan.profile.name,
-            limits=self._run.limits,
-        )
-
-    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
-        self._deaths += 1
-        allowed = self._run.limits.restarts
-        if again and self._deaths <= allowed:
-            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
-            return
-        self._end = EngineError(
-            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
-            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
-        )
-
-    def _count_failure(self, error: str) -> None:
-        self._failures = self._failures + 1 if error.startswith("engine: ") else 0
-        if self._failures >= FAILURES_IN_A_ROW:
-            raise EngineError(
-                f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
-                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
-            )
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -8,6 +8,7 @@ from typing import Literal
 from edgebench.config import build, find_yaml, read_yaml
 from edgebench.errors import ConfigError
 from edgebench.manifest import Preprocess
+from edgebench.shapes import Shape
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8"]
 
@@ -47,14 +48,14 @@ class Recipe:
 
     name: str
     summary: str
-    family: Literal["classifier", "encoder", "llava", "llava_next", "language"]
+    family: Literal["classifier", "encoder", "text_classifier", "llava", "llava_next", "language"]
     source: str
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
     network: str | None = None
-    """classifier: a name of `edgebench.export.networks`."""
+    """classifier: a name of `edgebench.checkpoints.networks`."""
     encoder: str | None = None
-    """encoder: a name of `edgebench.export.encoder.ENCODERS`."""
+    """encoder: a name of `edgebench.checkpoints.encoders.ENCODERS`."""
     feature: Literal["image_embeds", "pooler_output"] | None = None
     """encoder: what the probe stands on; None: what that encoder is usually probed on."""
     hub_id: str | None = None
@@ -63,6 +64,8 @@ class Recipe:
     """A checkpoint folder inside the package, relative to `edgebench/`."""
     weights_file: str | None = None
     """classifier: the published name of the weights file; encoder: of the probe."""
+    forged: tuple[str, ...] = ()
+    """text_classifier: the labels that mean forged, where their words do not say it."""
     preprocess: Preprocess | None = None
     """None: taken from the checkpoint's preprocessor_config.json."""
     prompt: Prompt | None = None
@@ -72,6 +75,8 @@ class Recipe:
     parity: dict[str, Bound] = field(default_factory=dict)
     """Bounds by precision; 'w8a8' is int8 with calibrated activations."""
     parameters_b: float | None = None
+    shape: Shape | None = None
+    """Language models: what `edgebench estimate` needs before there is an artifact."""
 
     def bound(self, precision: str) -> Bound:
         """The bound of a precision; an empty one where the recipe states none."""

@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgebench.config import build
+from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.profiles import DeviceProfile
+from edgebench.trace import Call
+from edgebench.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 FORMAT = "edgebench-run/1"
 HEADER = "run.json"
 RECORDS = "records.jsonl"
+CHECKPOINT = "checkpoint"
+"""In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
 NO_ANSWER = "Z"
 """The letter that the published benchmarks give to an answer without an option."""
 
@@ -54,6 +60,14 @@ class Settings:
     """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
+    protocol: str | None = None
+    prompts: str | None = None
+    knowledge: str | None = None
+    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source."""
+    endpoint: Endpoint | None = None
+    """Where the model is, of an engine whose model is elsewhere."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Settings of the engine's own, by `--option`."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +78,15 @@ class ArtifactFact:
     family: str
     dialect: str
     precision: str
-    bytes: int
+    bytes: int | None
+    """On the disk; None where the checkpoint itself was run."""
     manifest_sha256: str
     source_sha256: str
     passport: str | None
     parity: dict[str, Any] | None
+    work: dict[str, Work] = field(default_factory=dict)
+    """By graph; empty where the manifest does not state it."""
+    cache_bytes_per_token: int | None = None
 
 
 @dataclass(frozen=True)
@@ -120,10 +138,10 @@ class Sitting:
     host: Host
     engine: dict[str, Any]
     """The engine's own facts: versions, providers, threads."""
-    load_ns: int
-    """Loading the artifact into the engine, without the warm-up."""
     memory_method: str
     profile: str
+    load_ns: int | None = None
+    """Loading the artifact into the engine, without the warm-up; None of a model that is elsewhere."""
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
     memory_after_load_bytes: int | None = None
@@ -132,6 +150,12 @@ class Sitting:
     memory_kinds_method: str | None = None
     """How anonymous and file-backed memory were told apart; None where they could not be."""
     limits: Limits | None = None
+    energy_source: str | None = None
+    """Such as 'rapl: package-0'; None where no counter was read."""
+    no_energy: str | None = None
+    """Why not."""
+    device: DeviceProfile | None = None
+    """The profile as it was then."""
 
 
 @dataclass(frozen=True)
@@ -154,27 +178,39 @@ class Record:
     option_logprobs: dict[str, float] | None = None
     """Natural logarithm of the probability of each option's letter as the first token."""
     finish: str | None = None
-    """'stop' or 'length': why the text ended."""
+    """'stop' or 'length': why the text ended; of a model behind an API also 'refused' and 'other'."""
     stages_ns: dict[str, int] = field(default_factory=dict)
     """read, preprocess, vision, prefill, decode, total. Total runs from the bytes to the last token; it leaves
-    out read."""
+    out read. Of a model behind an API: read, preprocess, retries, ttft, decode, and total, which is the request's."""
     tiles: int | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     """Tokens that the model gave, its end token included."""
     reused_tokens: int | None = None
     """Tokens of the prompt whose cache was there already; None where nothing is reused."""
+    model: str | None = None
+    """Which model a service says that it was."""
+    attempts: int | None = None
+    """Requests that the answer took, of a model behind an API."""
     peak_memory_bytes: int | None = None
-    """The engine process's peak up to this answer."""
+    """The engine process's peak up to this answer; in mixed detection of all engines' processes, added up."""
     peak_anonymous_bytes: int | None = None
     """The same of its anonymous memory, which cannot be dropped without swap."""
     peak_file_backed_bytes: int | None = None
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
+    asked_unix_ns: int | None = None
+    """When it was put to the engine's process."""
+    took_ns: int | None = None
+    """From then until its answer was back."""
+    energy_j: float | None = None
+    """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
     """What the bench knows of the sample: file format, generator, ..."""
+    trace: tuple[Call, ...] = ()
+    """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None
     """Why the question could not be asked or answered."""
     not_asked: str | None = None
@@ -183,8 +219,10 @@ class Record:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain: dict[str, Any] = dataclasses.asdict(value)
-    return {k: v for k, v in plain.items() if v is not None and v != {}}
+    plain = dataclasses.asdict(value)
+    if plain.get("trace"):
+        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in plain["trace"]]
+    return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
 
 
 class Run:

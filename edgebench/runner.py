@@ -3,10 +3,14 @@
 Timed, per question, in nanoseconds:
 - `read`: getting the encoded bytes (disk). Not part of `total`.
 - `preprocess`: decoding, geometry, normalising, chat template and tokens.
-- `vision`: the vision graph, or the classifier's only graph.
+- `vision`: the vision graph, or a classifier's only graph.
 - `prefill`: embedding and reading the prompt; ends with the logits of the first token.
 - `decode`: every further token.
 - `total`: from the bytes to the last token. `total - decode` is the time to first token (TTFT).
+
+A model that is asked in messages (`edgebench.engines.base.Chat`) shows less of itself. There `preprocess` ends when
+the first request is sent, `total` is the wall time of the request that was answered, `ttft` what passed of it until
+the first text, `decode` the rest, and `retries` the requests before it and the waits between them.
 
 Not timed: loading, the warm-up, matching the answer, writing the record, and the pipe between the processes.
 """
@@ -16,16 +20,19 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from edgebench.errors import SampleError
+from edgebench.errors import EngineError, SampleError
 from edgebench.media.decode import MAX_PIXELS, decode
 from edgebench.media.perturb import perturb
 from edgebench.media.pixels import pixels
+from edgebench.prompts.captions import CaptionTokens
 from edgebench.prompts.conversation import Conversation
+from edgebench.prompts.letters import forms, p_forged, said_logprobs
 from edgebench.prompts.placing import chosen, placing
+from edgebench.prompts.styles import message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgebench.benches.base import Image, Question
-    from edgebench.engines.base import Engine
+    from edgebench.engines.base import Chat, Engine
     from edgebench.manifest import Artifact, Text
     from edgebench.media.decode import ImagePath
     from edgebench.media.perturb import Perturbation
@@ -49,6 +56,8 @@ class Query:
     question: Question
     warmup: bool = False
     """Nothing of it is reused."""
+    fresh: bool = False
+    """It takes nothing of the question before."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,10 @@ class Answer:
     output_tokens: int | None = None
     reused_tokens: int | None = None
     """Tokens of the prompt whose cache was there already; None where nothing is reused."""
+    model: str | None = None
+    """Which model a service says that it was."""
+    attempts: int | None = None
+    """Requests that it took; None where nothing is requested."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +111,7 @@ class Runner:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | Chat,
         artifact: Artifact | None,
         how: HowToAsk,
         *,
@@ -112,13 +125,20 @@ class Runner:
             how: the run's settings.
             clock: nanoseconds, never going back.
         """
-        self.engine = engine
+        self.chat = cast("Chat", engine) if hasattr(engine, "chat") else None
+        self.engine = cast("Engine", engine)
         self.artifact = artifact
         self.how = how
         self.clock = clock
         self._perturbing = 0
         self._seen: _Seen | None = None
         text = None if artifact is None else artifact.manifest.text
+        caption = None if artifact is None else artifact.manifest.text_input
+        self._captions = (
+            None
+            if artifact is None or caption is None
+            else CaptionTokens(artifact.path(caption.tokenizer), caption.longest)
+        )
         self.conversation = (
             None if artifact is None or text is None else Conversation(text, artifact.path(text.tokenizer))
         )
@@ -130,26 +150,32 @@ class Runner:
             SampleError: this sample cannot be read or put to the model.
             EngineError: the runtime failed.
         """
+        if query.fresh:
+            self._seen = None
         start = self.clock()
         data = [image.read() for image in query.images]
         read = self.clock() - start
-        if self.artifact is None:
+        if self.artifact is None and self.chat is None:
             now = self.clock()
             first = next(iter(query.question.options), "no")
             return Answer(
                 text=first, finish="stop", stages_ns={"read": read, "total": self.clock() - now}, output_tokens=1
             )
         self._perturbing = 0
-        answer = (
-            self._classify(data, query.id)
-            if self.conversation is None
-            else self._converse(data, query.id, query.question, self.conversation)
-        )
+        if self._captions is not None:
+            answer = self._read(query.question.text, self._captions)
+        elif self.chat is not None:
+            answer = self._talk(data, query.id, query.question, self.chat)
+        elif self.conversation is None:
+            answer = self._classify(data, query.id)
+        else:
+            answer = self._converse(data, query.id, query.question, self.conversation)
         # A perturbation stands for what happened to the picture before: it is no part of the device's work.
         if self.how.perturbation is not None:
             answer.stages_ns["perturb"] = self._perturbing
             answer.stages_ns["preprocess"] -= self._perturbing
-            answer.stages_ns["total"] -= self._perturbing
+            if self.chat is None:
+                answer.stages_ns["total"] -= self._perturbing
         answer.stages_ns["read"] = read
         if query.warmup:
             self._seen = None
@@ -165,21 +191,77 @@ class Runner:
         images = None if self.conversation is None else self.conversation.text.images
         found, pictures = [], []
         for number, encoded in enumerate(data):
-            picture = decode(
-                encoded,
-                orientation=p.orientation,
-                alpha=p.alpha,
-                image_path=self.how.image_path,
-                max_pixels=self.how.max_pixels,
-            )
-            if self.how.perturbation is not None:
-                begin = self.clock()
-                picture = perturb(picture, self.how.perturbation, identity, frame=number)
-                self._perturbing += self.clock() - begin
+            picture = self._picture(encoded, number, identity, orientation=p.orientation, alpha=p.alpha)
             found.append(pixels(picture, p))
             if images is not None:
                 pictures.append(placing(picture.shape[:2], len(found[-1]), p, images))
         return found, pictures
+
+    def _picture(
+        self,
+        encoded: bytes,
+        number: int,
+        identity: str,
+        *,
+        orientation: Literal["exif", "ignore"] = "exif",
+        alpha: Literal["drop", "white"] = "drop",
+    ) -> NDArray[np.uint8]:
+        """One picture of a sample, uint8 [H, W, 3], perturbed where the run says so."""
+        picture = decode(
+            encoded,
+            orientation=orientation,
+            alpha=alpha,
+            image_path=self.how.image_path,
+            max_pixels=self.how.max_pixels,
+        )
+        if self.how.perturbation is not None:
+            begin = self.clock()
+            picture = perturb(picture, self.how.perturbation, identity, frame=number)
+            self._perturbing += self.clock() - begin
+        return picture
+
+    def _talk(self, data: list[bytes], identity: str, question: Question, chat: Chat) -> Answer:
+        """One message with the pictures, no chat template: the model's side has its own."""
+        begin = self.clock()
+        at: dict[str, int] = {}
+
+        def note(what: str) -> None:
+            now = at[what] = self.clock()
+            if what == "sent":
+                at.setdefault("first sent", now)
+                at.pop("first", None)
+
+        said = chat.chat(
+            message(self.how.prompt_style, question, len(data)),
+            [self._picture(encoded, number, identity) for number, encoded in enumerate(data)],
+            max_new_tokens=1 if self.how.scoring == "logits" else self.how.max_new_tokens,
+            note=note,
+        )
+        end = self.clock()
+        prepared, sent = at.get("first sent", begin), at.get("sent", begin)
+        stages = {"preprocess": prepared - begin, "total": end - sent}
+        if said.attempts > 1:
+            stages["retries"] = sent - prepared
+        if "first" in at:
+            stages["ttft"] = at["first"] - sent
+            if not said.unseen_tokens:
+                stages["decode"] = end - at["first"]
+        logprobs = None if said.finish == "refused" else said_logprobs(said.first, question)
+        if logprobs is None and self.how.scoring == "logits" and said.finish != "refused":
+            raise SampleError(
+                "the options are not all among the likeliest first tokens that the server gives; use --scoring generate"
+            )
+        return Answer(
+            text=None if self.how.scoring == "logits" and said.finish != "refused" else said.text,
+            score=p_forged(logprobs, question),
+            option_logprobs=logprobs,
+            finish=said.finish,
+            stages_ns=stages,
+            prompt_tokens=said.prompt_tokens,
+            output_tokens=said.output_tokens,
+            model=said.model,
+            attempts=said.attempts,
+        )
 
     def _classify(self, data: list[bytes], identity: str) -> Answer:
         if len(data) != 1:
@@ -196,6 +278,20 @@ class Runner:
             stages_ns={"preprocess": seen - begin, "vision": end - seen, "total": end - begin},
             tiles=len(batch),
         )
+
+    def _read(self, text: str, captions: CaptionTokens) -> Answer:
+        begin = self.clock()
+        ids = captions.ids(text)
+        prepared = self.clock()
+        read = getattr(self.engine, "read", None)
+        if read is None:
+            raise EngineError("this engine takes no classifier of text", hint="take the engine 'ort'")
+        score = float(read(ids)[0])
+        end = self.clock()
+        if not np.isfinite(score):
+            raise SampleError(f"the classifier gave {score}")
+        stages = {"preprocess": prepared - begin, "vision": end - prepared, "total": end - begin}
+        return Answer(score=score, stages_ns=stages, prompt_tokens=len(ids))
 
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text
@@ -231,7 +327,7 @@ class Runner:
             text=None
             if self.how.scoring == "logits"
             else conversation.decode(tokens[:-1] if finish == "stop" else tokens),
-            score=_p_forged(logprobs, question),
+            score=p_forged(logprobs, question),
             option_logprobs=logprobs,
             finish=finish,
             stages_ns={
@@ -295,28 +391,15 @@ class Runner:
         self, logits: NDArray[np.float32], question: Question, conversation: Conversation
     ) -> dict[str, float] | None:
         """Log-probability of each option's letter (or yes and no) as the first token; None if one has no token."""
+        if question.verbatim:
+            return None
         shifted = logits.astype(np.float64) - float(logits.max())
         total = float(np.log(np.exp(shifted).sum()))
         found: dict[str, float] = {}
-        for word in question.options or ("yes", "no"):
-            forms = [word] if question.options else [word, word.capitalize()]
-            ids = sorted({i for form in forms for i in conversation.first_ids(form)})
+        for word, spellings in forms(question).items():
+            ids = sorted({i for form in spellings for i in conversation.first_ids(form)})
             if not ids:
                 return None
             peak = float(shifted[ids].max())
             found[word] = round(peak + float(np.log(np.exp(shifted[ids] - peak).sum())) - total, 6)
         return found
-
-
-def _p_forged(logprobs: dict[str, float] | None, question: Question) -> float | None:
-    """P(forged) against P(real) where the question is binary; None elsewhere."""
-    if logprobs is None:
-        return None
-    if question.yes_means is not None:
-        forged, real = ("yes", "no") if question.yes_means == "forged" else ("no", "yes")
-    elif question.forged_option is not None:
-        forged = question.forged_option
-        real = next(c for c in question.options if c != forged)
-    else:
-        return None
-    return float(0.5 * (1 + np.tanh((logprobs[forged] - logprobs[real]) / 2)))

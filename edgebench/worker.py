@@ -106,6 +106,11 @@ class Worker:
     ) -> None:
         self._process.end()
 
+    @property
+    def pid(self) -> int | None:
+        """Of the engine's process."""
+        return self._process.pid
+
     def ask(self, query: Query) -> Reply:
         """One question, blocking.
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,27 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LLaVA checkpoint with random weights."""
     pytest.importorskip("transformers")
     return twins.write_llava(tmp_path_factory.mktemp("twin"))
+
+
+def exported(recipe: str, weights: Path | None, output: Path) -> Path:
+    """An artifact in fp32, without a process of its own."""
+    from edgebench.export.run import export
+    from edgebench.recipes import load_recipe
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = None if weights is None else str(weights)
+        export(
+            load_recipe(recipe), weights=given, precision="fp32", dialect="ort", output=output, say=lambda step: None
+        )
+    return output
+
+
+@pytest.fixture(scope="session")
+def demo_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model, exported: small, and as real as any."""
+    pytest.importorskip("transformers")
+    return exported("edgebench-demo", None, tmp_path_factory.mktemp("demo") / "demo")
 
 
 class Exports:

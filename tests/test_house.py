@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from edgebench.agent.instructions import load_instructions
 from edgebench.benches import BENCHES
 from edgebench.cli.main import COMMANDS
 from edgebench.config import shipped_yaml
+from edgebench.convert import FORMS
 from edgebench.engines import ENGINES
 from edgebench.errors import EdgebenchError, exit_codes
 from edgebench.export import FAMILIES
@@ -25,8 +27,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording"],
-    ["manifest", "environment", "profiles", "cache", "forged", "devices"],
+    ["config", "registry", "places", "wording", "work"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace"],
+    ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
     ["demo"],
@@ -34,9 +37,11 @@ LAYERS = [
     ["prompts", "metrics.forensics"],
     ["answers"],
     ["metrics"],
-    ["engines", "export", "pack"],
-    ["runner", "apart"],
-    ["worker", "report"],
+    ["checkpoints"],
+    ["engines", "export", "pack", "agent"],
+    ["runner", "artifacts", "apart"],
+    ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
+    ["desk"],
     ["pipeline", "doctor"],
     ["cli"],
     ["__main__"],
@@ -118,7 +123,7 @@ def test_a_run_needs_no_torch(module: str) -> None:
 
 
 def test_every_row_of_every_table_loads() -> None:
-    for target, _ in (*BENCHES.values(), *ENGINES.values(), *COMMANDS.values()):
+    for target, _ in (*BENCHES.values(), *ENGINES.values(), *COMMANDS.values(), *FORMS.values()):
         assert load(target)
     pytest.importorskip("torch")
     for target in FAMILIES.values():
@@ -134,14 +139,19 @@ def test_every_recipe_loads(name: str) -> None:
         assert recipe.prompt.style in STYLES
     if recipe.network is not None:
         pytest.importorskip("torch")
-        from edgebench.export.classifier import NETWORKS
+        from edgebench.checkpoints.networks import NETWORKS
 
         assert recipe.network in NETWORKS
     if recipe.encoder is not None:
         pytest.importorskip("torch")
-        from edgebench.export.encoder import ENCODERS
+        from edgebench.checkpoints.encoders import ENCODERS
 
         assert recipe.feature in {None, *ENCODERS[recipe.encoder].features}
+
+
+@pytest.mark.parametrize("name", shipped_yaml("instructions"))
+def test_every_set_of_instructions_loads(name: str) -> None:
+    assert load_instructions(name).name == name
 
 
 @pytest.mark.parametrize("name", shipped_yaml("profiles"))

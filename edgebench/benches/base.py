@@ -52,6 +52,8 @@ class Question:
     """yes/no questions: what 'yes' says, 'forged' or 'real'."""
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'; None where the options do not say it."""
+    verbatim: bool = False
+    """The text is put as it is, without a style's words around it."""
 
 
 @dataclass(frozen=True)

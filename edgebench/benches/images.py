@@ -71,7 +71,7 @@ class Images:
 
     def suits(self, kind: Kind, sample: Sample) -> bool:
         """Every model that sees can be asked."""
-        return kind != "language"
+        return kind in {"classifier", "vision-language"}
 
 
 def _folder(root: Path) -> tuple[list[Sample], DataFact]:

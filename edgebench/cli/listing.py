@@ -39,17 +39,20 @@ def models(as_json: bool) -> None:
 @click.command()
 @json_option
 def engines(as_json: bool) -> None:
-    """List the engines, those of other packages too. `edgebench doctor` says which can run here."""
+    """List the engines, those of other packages too, and `--option`s. `edgebench doctor` says which can run here."""
     from edgebench.engines import ENGINES
     from edgebench.engines.others import offered
+    from edgebench.registry import load
     from edgebench.report.tables import Table
 
     others = offered()
     rows = tuple((name, summary) for name, (_, summary) in (ENGINES | others.engines).items())
-    tables = [Table("Engines", ("name", "summary"), rows)]
+    settings = {name: getattr(load(target), "OPTIONS", {}) for name, (target, _) in ENGINES.items()}
+    listed = tuple((name, *item) for name, found in settings.items() for item in found.items())
+    tables = [Table("Engines", ("name", "summary"), rows), Table("Their options", ("engine", "name", "value"), listed)]
     if others.refused:
         tables.append(Table("Refused", ("name", "reason"), tuple(others.refused.items())))
-    show(tables, {"engines": dict(rows), "refused": others.refused}, as_json=as_json)
+    show(tables, {"engines": dict(rows), "options": settings, "refused": others.refused}, as_json=as_json)
 
 
 @click.command()
@@ -59,12 +62,13 @@ def benches(as_json: bool) -> None:
     from edgebench.benches import BENCHES
     from edgebench.prompts.matchers import MATCHERS
     from edgebench.prompts.styles import STYLES
+    from edgebench.prompts.verdicts import READERS
     from edgebench.report.tables import Table
 
     found = {
         "benches": {name: summary for name, (_, summary) in BENCHES.items()},
         "prompt_styles": {name: style.summary for name, style in STYLES.items()},
-        "matchers": {name: summary for name, (_, summary) in MATCHERS.items()},
+        "matchers": READERS | {name: summary for name, (_, summary) in MATCHERS.items()},
     }
     titles = {"benches": "Benchmarks", "prompt_styles": "Prompt styles", "matchers": "Answer matchers"}
     show(

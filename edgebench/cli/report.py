@@ -10,22 +10,47 @@ from edgebench.cli.output import json_option, show
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--markdown", is_flag=True, help="Markdown on stdout, for a pull request.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="One self-contained page with pictures of all RUNS; the first one without a perturbation is the base, and "
+    "perturbed ones give the robustness curves (extra `report`).",
+)
+@click.option("--anyway", is_flag=True, help="--html: show runs that were not asked the same.")
 @json_option
-def report(run: Path, markdown: bool, as_json: bool) -> int:
-    """Report RUN on the terminal, and write report.json and report.md into its folder."""
+def report(runs: tuple[Path, ...], markdown: bool, page: Path | None, anyway: bool, as_json: bool) -> int:
+    """Report RUNS on the terminal, and write report.json and report.md into their folders."""
+    from edgebench.errors import RunError
     from edgebench.metrics.summary import summarize
     from edgebench.records import Run
     from edgebench.report.render import to_markdown
     from edgebench.report.tables import run_tables
     from edgebench.report.written import write_report
 
-    summary = summarize(Run(run))
-    tables = run_tables(summary)
-    write_report(run, summary, tables)
-    if markdown and not as_json:
-        click.echo(to_markdown(tables), nl=False)
-    else:
-        show(tables, summary, as_json=as_json)
-    return 1 if summary["summary"]["failed"] else 0
+    opened = [Run(folder) for folder in runs]
+    summaries = [summarize(run) for run in opened]
+    if page is not None:
+        from edgebench.report.html import html
+
+        text = html(opened, summaries, anyway=anyway)
+        try:
+            page.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"cannot be written: {error.strerror or error}", where=page) from error
+    for run, summary in zip(opened, summaries, strict=True):
+        tables = run_tables(summary)
+        write_report(run.folder, summary, tables)
+        if markdown and not as_json:
+            click.echo(to_markdown(tables), nl=False)
+        elif not as_json and page is None:
+            show(tables, summary, as_json=False)
+    if as_json:
+        more = {} if page is None else {"html": str(page)}
+        show([], (summaries[0] if len(summaries) == 1 else {"runs": summaries}) | more, as_json=True)
+    elif page is not None and not markdown:
+        click.echo(page)
+    return 1 if any(s["summary"]["failed"] for s in summaries) else 0

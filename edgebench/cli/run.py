@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from edgebench.cli.endpoint import endpoint_options, taken_from
 from edgebench.cli.output import Bar, json_option, say, show
 from edgebench.records import Limits
 
@@ -86,6 +87,29 @@ LONGEST_S = 1e6
     help="low: weights stay on the disk, pre-packed once into a cache beside the artifact, and are mapped; the answers "
     "are the same. Engine ort, provider cpu.",
 )
+@click.option("--weights", help="Engine torch: the checkpoint, where it is not the recipe's own.")
+@click.option(
+    "--option",
+    "engine_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of the engine's own, such as hint=throughput; `edgebench engines` lists them.",
+)
+@click.option(
+    "--protocol",
+    help="mmfakebench: standard (one prompt; the default), mmd-agent (text, picture, match: six calls at most) or mixed "
+    "(detectors in the agent's stages).",
+)
+@click.option("--prompts", help="mmfakebench: a YAML file of instructions in place of our own wording.")
+@click.option(
+    "--knowledge",
+    metavar="SOURCE",
+    help="mmd-agent: where entities are looked up: none (the default), wikipedia, the https address of a MediaWiki's "
+    "api.php, a folder of articles, an SQLite FTS5 index, or the knowledge.jsonl of a run, which is frozen.",
+)
+@click.option("--text-detector", metavar="ARTIFACT", help="mixed: who decides the text stage; else ARTIFACT does.")
+@click.option("--image-detector", metavar="ARTIFACT", help="mixed: the same of the picture.")
+@click.option("--cross-detector", metavar="ARTIFACT", help="mixed: the same of their match.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(0, LONGEST_S, min_open=True),
@@ -109,6 +133,15 @@ LONGEST_S = 1e6
     show_default=True,
     help="How often an engine's process that died is started again.",
 )
+@click.option(
+    "--energy",
+    metavar="SOURCE",
+    default="auto",
+    show_default=True,
+    help="auto, rapl (CPU packages), nvml (an NVIDIA board), jetson (its INA rails), or FILE.csv of an external meter "
+    "(columns time and watts), read when the run ends.",
+)
+@endpoint_options
 @json_option
 def run(
     artifact: str | None,
@@ -125,6 +158,7 @@ def run(
     Every answer is on the disk before the next question is asked: a run that is killed loses nothing.
     """
     from edgebench import pipeline
+    from edgebench.artifacts import check_place, find_artifact
     from edgebench.benches import BENCHES
     from edgebench.engines.others import engine_class, offered
     from edgebench.metrics.summary import summarize
@@ -137,10 +171,15 @@ def run(
     lookup(BENCHES, options["bench"], what="bench")
     if (refused := offered().refused.get(engine)) is not None:
         say(f"{refused}; that one is used")
-    chosen = pipeline.find_artifact(artifact, engine, say)
+    endpoint = taken_from(options)
+    check_place(engine, endpoint)
+    chosen = find_artifact(artifact, engine, say)
+    named = {stage: options.pop(f"{stage}_detector") for stage in ("text", "image", "cross")}
+    found = {stage: find_artifact(name, engine, say) for stage, name in named.items() if name}
+    options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, **options)
-    with Bar(f"asking {chosen.manifest.name if chosen else engine}") as bar:
+    plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
+    with Bar(f"asking {chosen.manifest.name if chosen else endpoint.get('model', engine)}") as bar:
         folder = pipeline.run(plan, bar)
     summary = summarize(Run(folder))
     tables = run_tables(summary)

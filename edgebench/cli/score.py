@@ -17,12 +17,13 @@ def score(run: Path, matcher: str | None, as_json: bool) -> int:
     """Score RUN again from its records, without inference. The run itself is not changed."""
     from edgebench.metrics.summary import summarize
     from edgebench.prompts.matchers import MATCHERS
+    from edgebench.prompts.verdicts import READERS
     from edgebench.records import Run
     from edgebench.registry import lookup
     from edgebench.report.tables import run_tables
 
     if matcher is not None:
-        lookup(MATCHERS, matcher, what="answer matcher")
+        lookup({**MATCHERS, **READERS}, matcher, what="answer matcher")
     summary = summarize(Run(run), matcher=matcher)
     show(run_tables(summary), summary, as_json=as_json)
     return 1 if summary["summary"]["failed"] else 0

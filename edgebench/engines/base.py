@@ -1,11 +1,18 @@
-"""What an engine is: a context manager with blocking calls. It sees no clock, no label and no metric."""
+"""What an engine is: a context manager with blocking calls. It sees no clock, no label and no metric.
+
+There are two kinds. An `Engine` has loaded an artifact: pixels and tokens go in, logits come out. A `Chat` is asked in
+messages and answers in text, wherever its model is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgebench.errors import EngineError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -73,6 +80,9 @@ class Engine(Protocol):
     def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """P(forged), in [0, 1]. float32 [N, 3, H, W] -> float32 [N]."""
 
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """P(forged) of one text, in [0, 1]: a classifier of text. int64 [tokens] -> float32 [1]."""
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Image features. float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
 
@@ -95,3 +105,74 @@ class Engine(Protocol):
 
     def step(self, token: int) -> NDArray[np.float32]:
         """Append one token. float32 [vocab]: logits of the next one."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One reply of a chat. None is what was not said."""
+
+    text: str
+    finish: str | None = None
+    """'stop', 'length', 'refused' (by the service, without or in place of an answer) or 'other'."""
+    first: tuple[tuple[str, float], ...] | None = None
+    """The likeliest first tokens: text and natural logarithm of the probability."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    unseen_tokens: int | None = None
+    """Of `output_tokens`, those that were thought and not sent."""
+    model: str | None = None
+    """Which model says that it answered."""
+    attempts: int = 1
+
+
+class Chat(Protocol):
+    """A model that is asked in messages. Its tokens are not seen; `chat` may be called by several threads at once.
+
+    It is built, entered and left as an `Engine` is.
+    """
+
+    remote: bool
+    """Whether the model is elsewhere. Of edgebench's own engines such a one is asked from the run's process, several
+    calls at once, and its memory is unknown."""
+    at_once: int
+    """How many calls may be under way."""
+
+    def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
+        """As an engine's."""
+
+    def __enter__(self) -> Self:
+        """Get ready."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of everything."""
+
+    def facts(self) -> dict[str, Any]:
+        """Who is asked, and how. For the record of the run; no secret."""
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        pictures: Sequence[NDArray[np.uint8]],
+        *,
+        max_new_tokens: int,
+        note: Callable[[str], None] = lambda what: None,
+    ) -> Said:
+        """One reply, greedy where the model allows it.
+
+        Args:
+            messages: `role` and `content`, a list of {'type': 'text', 'text': ...} and {'type': 'image'}.
+            pictures: uint8 [H, W, 3], RGB, one for each image part of all messages, in order.
+            max_new_tokens: the longest reply.
+            note: called with 'sent' when a request begins (the last one counts), and with 'first' when the first text
+                of its reply is there.
+
+        Raises:
+            Unavailable: nothing can be asked any more.
+            EngineError: no answer came to these messages.
+        """
+
+
+class Unavailable(EngineError):
+    """It is of no use to ask on: no key, no such model, a certificate that is not trusted."""

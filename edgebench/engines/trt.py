@@ -179,6 +179,14 @@ class TrtEngine:
         """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
         return p_forged(self.artifact.manifest, self._look("classifier", pixels, 1))
 
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Refused: it is for classifiers of text.
+
+        Raises:
+            EngineError: always.
+        """
+        raise EngineError("TensorRT runs no classifiers of text here", hint="run it with --engine ort")
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
         features = self._look("vision", pixels, tiles_of(self.artifact.manifest))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.networks import NETWORKS
 from edgebench.errors import CheckpointError
 from edgebench.export.calibration import read_calibration
 from edgebench.export.graphs import save, trace
@@ -21,16 +22,6 @@ if TYPE_CHECKING:
     from edgebench.export.request import ExportRequest
     from edgebench.manifest import Manifest
 
-NETWORKS: dict[str, str] = {
-    "meso4": "edgebench.export.networks.meso:load_meso4",
-    "meso-inception4": "edgebench.export.networks.meso:load_meso_inception4",
-    "minifasnet-v2": "edgebench.export.networks.minifasnet:load_minifasnet_v2",
-    "minifasnet-v1se": "edgebench.export.networks.minifasnet:load_minifasnet_v1se",
-    "tiny-ladeda-gradient": "edgebench.export.networks.tiny_ladeda:load_tiny_ladeda_wildrf",
-    "tiny-ladeda-residual": "edgebench.export.networks.tiny_ladeda:load_tiny_ladeda_forensynth",
-}
-"""Network -> the function that builds it from a published weights file: `load(path) -> torch module`, float32
-[N, 3, H, W] -> P(forged) [N]."""
 OPSET = 18
 IMAGES = 16
 """Fixed images of the parity check."""
@@ -47,7 +38,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
     """
     import torch
 
-    from edgebench.export.checkpoint import source_of
+    from edgebench.checkpoints.files import source_of
 
     recipe = request.recipe
     if recipe.network is None or recipe.preprocess is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.graphs import quiet
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,18 +6,18 @@ checkpoint; only the comparison with the checkpoint, and calibration, hold them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.errors import CheckpointError, one_line
+from edgebench.checkpoints.encoders import ENCODERS, encoder_configuration, load_encoder
+from edgebench.checkpoints.files import identify, preprocess_of, source_from
+from edgebench.errors import CheckpointError
 from edgebench.export.blocks import SMALL
 from edgebench.export.calibration import read_calibration
-from edgebench.export.checkpoint import identify, preprocess_of, read_json, source_from
 from edgebench.export.empty import empty_model_of, source_names
-from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graph
 from edgebench.export.manifests import manifest_of
 from edgebench.export.parity import compare, fixed_images, session
@@ -32,9 +32,10 @@ from edgebench.registry import lookup
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from edgebench.checkpoints.encoders import Architecture
+    from edgebench.checkpoints.probe import Probe
     from edgebench.export.calibration import Calibration
     from edgebench.export.initializers import Traced
-    from edgebench.export.probe import Probe
     from edgebench.export.request import ExportRequest
     from edgebench.manifest import Graph, Manifest, ParityRow, Preprocess
     from edgebench.recipes import Bound
@@ -49,46 +50,6 @@ TEXT_SIDE = ("text_model.", "text_projection.", "logit_scale", "logit_bias")
 ONE_TILE = {"resize", "shortest_edge_crop", "centre_crop", "pad_square", "face_crop"}
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """One encoder as transformers has it."""
-
-    kinds: dict[str, tuple[str, str]]
-    """`model_type` of config.json -> transformers' configuration and model."""
-    features: tuple[str, ...]
-    """Outputs that a probe may stand on; the first is taken where the recipe names none."""
-    any_size: bool = False
-    """Whether position embeddings are interpolated to the picture's size."""
-
-
-ENCODERS: dict[str, Architecture] = {
-    "clip": Architecture(
-        {
-            "clip": ("CLIPConfig", "CLIPVisionModelWithProjection"),
-            "clip_vision_model": ("CLIPVisionConfig", "CLIPVisionModelWithProjection"),
-        },
-        ("image_embeds", "pooler_output"),
-    ),
-    "siglip": Architecture(
-        {
-            "siglip": ("SiglipConfig", "SiglipVisionModel"),
-            "siglip_vision_model": ("SiglipVisionConfig", "SiglipVisionModel"),
-        },
-        ("pooler_output",),
-    ),
-    "dinov2": Architecture(
-        {
-            "dinov2": ("Dinov2Config", "Dinov2Model"),
-            "dinov2_with_registers": ("Dinov2WithRegistersConfig", "Dinov2WithRegistersModel"),
-        },
-        ("pooler_output",),
-        any_size=True,
-    ),
-}
-"""image_embeds: behind the projection (CLIP). pooler_output: the class token behind the last normalisation (CLIP,
-DINOv2), or the attention pool (SigLIP)."""
-
-
 def export_encoder(request: ExportRequest) -> Manifest:
     """Write the graph and measure its parity, and its features' parity, with transformers' model and the probe.
 
@@ -97,7 +58,7 @@ def export_encoder(request: ExportRequest) -> Manifest:
         DataError: a calibration picture looks like an evaluation picture.
         ParityError: the graph misses the recipe's bound.
     """
-    from edgebench.export.probe import read_probe
+    from edgebench.checkpoints.probe import read_probe
 
     recipe, folder, probe_file = request.recipe, request.weights, request.probe
     if recipe.encoder is None:
@@ -113,7 +74,7 @@ def export_encoder(request: ExportRequest) -> Manifest:
     if probe_file is None:
         published = f" ({recipe.weights_file}, published at {recipe.source})" if recipe.weights_file else ""
         raise CheckpointError(f"{recipe.name} needs a probe", hint=f"pass --probe FILE{published}")
-    kind, config = _configuration(folder, architecture)
+    kind, config = encoder_configuration(folder, architecture)
     probe = read_probe(probe_file)
     size = config.projection_dim if feature == "image_embeds" else config.hidden_size
     if len(probe.weight) != size:
@@ -153,39 +114,6 @@ def export_encoder(request: ExportRequest) -> Manifest:
     )
 
 
-def _configuration(folder: Path, architecture: Architecture) -> tuple[Any, Any]:
-    """The class of the vision side, and its configuration."""
-    import transformers
-
-    value = read_json(folder, "config.json")
-    where = folder / "config.json"
-    if value is None:
-        raise CheckpointError(
-            "has no config.json", where=folder, hint="--weights takes a Hugging Face checkpoint folder"
-        )
-    names = architecture.kinds.get(str(value.get("model_type")))
-    if names is None:
-        wanted = " or ".join(map(repr, architecture.kinds))
-        raise CheckpointError(
-            f"is a {value.get('model_type')!r}, not a {wanted}",
-            where=where,
-            hint="the recipes clip-probe, siglip-probe and dinov2-probe take one kind of encoder each",
-        )
-    try:
-        with quiet():
-            config = getattr(transformers, names[0]).from_dict(value)
-    except Exception as error:  # transformers raises many kinds
-        raise CheckpointError(f"is no configuration: {one_line(error)}", where=where) from error
-    vision = getattr(config, "vision_config", None)
-    if vision is not None:
-        if hasattr(config, "projection_dim"):
-            vision.projection_dim = config.projection_dim
-        config = vision
-    if not getattr(config, "vision_use_head", True):
-        raise CheckpointError("has no pooling head (vision_use_head is false)", where=where)
-    return getattr(transformers, names[1]), config
-
-
 def _fits(preprocess: Preprocess, config: Any, architecture: Architecture, folder: Path) -> None:
     if preprocess.kind not in ONE_TILE or preprocess.dtype != "float32" or preprocess.layout != "nchw":
         raise CheckpointError(
@@ -215,7 +143,7 @@ def _traced(
     """The graph without weights, and the number of parameters of the encoder."""
     import torch
 
-    from edgebench.export.probe import ProbedEncoder
+    from edgebench.checkpoints.probe import ProbedEncoder
 
     dtype = "float16" if request.precision == "fp16" else "float32"
     model = empty_model_of(request.weights, kind, config, dtype)
@@ -294,13 +222,9 @@ def _parity(
     calibration: Calibration | None,
 ) -> Parity:
     import torch
-    import transformers
 
-    from edgebench.export.probe import ProbedEncoder
+    from edgebench.checkpoints.probe import ProbedEncoder
 
-    log: Any = transformers.utils.logging
-    log.set_verbosity_error()
-    log.disable_progress_bar()
     if calibration is None:
         plain = replace(preprocess, kind="resize") if preprocess.kind == "face_crop" else preprocess
         images = [pixels(image, plain) for image in fixed_images(IMAGES, preprocess.height, preprocess.width)]
@@ -308,23 +232,10 @@ def _parity(
         # Calibrated ranges hold for pictures like those that set them, and not for the fixed ones.
         images = calibration.batches[:CALIBRATION_IMAGES]
     request.say("asking the checkpoint")
-    try:
-        with quiet():
-            model: Any = kind.from_pretrained(
-                request.weights,
-                config=config,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-            )
-    except Exception as error:  # transformers raises many kinds
-        raise CheckpointError(f"transformers cannot load it: {one_line(error)}", where=request.weights) from error
-    source = ProbedEncoder(model.eval(), feature, probe).eval()
+    source = ProbedEncoder(load_encoder(request.weights, kind, config), feature, probe).eval()
     with torch.inference_mode():
         expected = [[v.numpy() for v in source(torch.from_numpy(image))] for image in images]
-    del model, source
+    del source
     request.say("comparing with the checkpoint")
     shown = request.folder / "features.onnx"
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.graphs import quiet
 from edgebench.export.shards import CHUNK_BYTES
 
 if TYPE_CHECKING:

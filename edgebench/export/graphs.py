@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
-import warnings
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
 from edgebench.manifest import FileFact, Graph, Quantization, TensorFact, file_fact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 EXTERNAL_BYTES = 1 << 30
@@ -148,21 +146,3 @@ def tensor_fact(value: Any) -> TensorFact:
     kind = value.type.tensor_type
     shape = tuple(d.dim_param or int(d.dim_value) for d in kind.shape.dim)
     return TensorFact(name=value.name, dtype=str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)), shape=shape)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the exporter's chatter off the user's terminal; errors still raise."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

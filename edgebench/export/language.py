@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import copy_tokenizer, identify, read_json, source_of
+from edgebench.checkpoints.quiet import quiet
+from edgebench.checkpoints.reference import load_reference
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import copy_tokenizer, identify, read_json, source_of
 from edgebench.export.decoder import Language, facts_of, stored_embedding, trace_decoder
 from edgebench.export.empty import empty_model_of, source_names
 from edgebench.export.genai import write_genai
 from edgebench.export.gguf_weights import GgufWeights, config_of_gguf, write_tokenizer_of_gguf
-from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graphs
 from edgebench.export.language_parity import parity_rows, reference_windows
 from edgebench.export.manifests import manifest_of
@@ -19,7 +20,6 @@ from edgebench.export.precision import parts_of
 from edgebench.export.request import checked, skipped
 from edgebench.export.shards import Shards
 from edgebench.export.text import Speech, speech_of, text_of, token_ids
-from edgebench.export.vision_language_parity import load_reference
 from edgebench.manifest import file_fact
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Checkpoint:
         """The checkpoint in transformers, eager, float32."""
         model_class = model_class_of(self.config(), self.path)
         if self.is_gguf:
-            rest = {"gguf_file": self.path.name, "use_safetensors": None}
+            rest: dict[str, Any] = {"gguf_file": self.path.name, "use_safetensors": None}
             return load_reference(self.path.parent, model_class, **rest)
         return load_reference(self.path, model_class)
 

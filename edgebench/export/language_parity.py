@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
-from edgebench.export.graphs import quiet
+from edgebench.checkpoints.quiet import quiet
 from edgebench.export.parity import compare, session
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from edgebench.checkpoints.files import find_weights
 from edgebench.errors import CheckpointError, EdgebenchError, MissingExtraError, UsageError
 from edgebench.export import FAMILIES
+from edgebench.export.operations import counted
 from edgebench.export.request import ExportRequest
 from edgebench.manifest import is_artifact, read_artifact, write_manifest
 from edgebench.registry import load, lookup
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
 NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
     "encoder": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+    "text_classifier": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava_next": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "language": ("torch", "transformers", "onnx", "onnxscript", "safetensors", "gguf"),
 }
-ONE_ANSWER = ("classifier", "encoder")
-"""Families of one graph, image -> P(forged)."""
+ONE_ANSWER = ("classifier", "encoder", "text_classifier")
+"""Families of one graph that gives P(forged)."""
 
 
 def export(
@@ -78,7 +81,9 @@ def export(
     missing = [name for name in NEEDED[recipe.family] if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
-    if calibration is not None and (recipe.family == "language" or precision not in {"int8", "w8a8"}):
+    if calibration is not None and (
+        recipe.family in {"language", "text_classifier"} or precision not in {"int8", "w8a8"}
+    ):
         raise UsageError("--calibration is for models that see, in int8", hint="pass --w8a8, or leave it out")
     if calibration is not None:
         precision = "w8a8"
@@ -113,7 +118,7 @@ def export(
             wrote=wrote,
         )
         manifest = load(lookup(FAMILIES, recipe.family, what="family"))(request)
-        write_manifest(partial, manifest)
+        write_manifest(partial, counted(partial, manifest))
         if output.exists():
             shutil.rmtree(output)
         partial.chmod(0o755)
@@ -125,33 +130,3 @@ def export(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return read_artifact(output, verify=False)
-
-
-def find_weights(recipe: Recipe, weights: str | None) -> Path:
-    """The checkpoint: as given (a path or a hub id), else embedded, else from the recipe's hub id.
-
-    Raises:
-        CheckpointError: it is nowhere; the advice says what to pass.
-    """
-    from edgebench.export.checkpoint import fetch, looks_like_hub_id
-
-    if weights is not None:
-        path = Path(weights).expanduser()
-        if path.exists():
-            return path
-        if recipe.family == "classifier" or not looks_like_hub_id(weights):
-            raise CheckpointError("does not exist", where=weights, hint=f"--weights takes {_wanted(recipe)}")
-        return fetch(weights)
-    if recipe.embedded is not None:
-        return Path(__file__).resolve().parent.parent / recipe.embedded
-    if recipe.hub_id is not None:
-        return fetch(recipe.hub_id)
-    raise CheckpointError(
-        f"{recipe.name} has no weights here", hint=f"pass --weights {_wanted(recipe)}, published at {recipe.source}"
-    )
-
-
-def _wanted(recipe: Recipe) -> str:
-    if recipe.family == "classifier":
-        return f"the file {recipe.weights_file}" if recipe.weights_file else "a weights file"
-    return "a Hugging Face checkpoint folder or a hub id"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
 from edgebench.export import blocks
-from edgebench.export.graphs import onnx_program, quiet
+from edgebench.export.graphs import onnx_program
 from edgebench.export.initializers import Fill, matmul_nbits, new_value, traced
 
 if TYPE_CHECKING:

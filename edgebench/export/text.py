@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import chat_template, read_json
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import chat_template, read_json
 from edgebench.manifest import Text
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import copy_tokenizer, identify, preprocess_of, read_json
+from edgebench.checkpoints.quiet import quiet
+from edgebench.checkpoints.reference import load_reference
 from edgebench.errors import CheckpointError, UsageError, one_line
 from edgebench.export.calibration import read_calibration
-from edgebench.export.checkpoint import copy_tokenizer, identify, preprocess_of, read_json
 from edgebench.export.decoder import Language, embed_graph, facts_of, stored_embedding, trace_decoder
 from edgebench.export.empty import empty_model_of, retype, source_names
-from edgebench.export.graphs import quiet
 from edgebench.export.initializers import write_graphs
 from edgebench.export.layouts.checkpoint import Checkpoint
 from edgebench.export.layouts.original import is_original, open_original
@@ -26,7 +27,7 @@ from edgebench.export.request import skipped
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty
 from edgebench.export.text import speech_of, text_of, token_of
-from edgebench.export.vision_language_parity import load_reference, measured
+from edgebench.export.vision_language_parity import measured
 from edgebench.manifest import ImageTokens
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _traced(
     """Graph -> what is traced, and its precision."""
     import torch
 
-    from edgebench.export.wrappers import VisionPart
+    from edgebench.checkpoints.vision import VisionPart
 
     if parts.vision_float != parts.decoder_float:
         retype(model.model.vision_tower, parts.vision_float)

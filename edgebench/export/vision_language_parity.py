@@ -8,8 +8,8 @@ import numpy as np
 
 from edgebench.benches.base import Question
 from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
-from edgebench.errors import CheckpointError, one_line
-from edgebench.export.graphs import quiet
+from edgebench.checkpoints.quiet import quiet
+from edgebench.errors import CheckpointError
 from edgebench.export.parity import compare, fixed_images, session
 from edgebench.export.request import checked
 from edgebench.media.pixels import pixels
@@ -27,46 +27,6 @@ if TYPE_CHECKING:
 
 STEPS = 16
 """Decode steps of the parity check."""
-
-
-def load_reference(folder: Path, model_class: str, **rest: Any) -> Any:
-    """The checkpoint in transformers, eager, float32.
-
-    Args:
-        folder: of the checkpoint.
-        model_class: a name in transformers.
-        rest: further arguments of `from_pretrained`.
-
-    Raises:
-        CheckpointError: it is damaged, or its keys do not fit.
-    """
-    import torch
-    import transformers
-
-    log: Any = transformers.utils.logging
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    kind: Any = getattr(transformers, model_class)
-    try:
-        with quiet():
-            model, found = kind.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                output_loading_info=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                **{"use_safetensors": True, **rest},
-            )
-    except Exception as error:  # damaged shards raise the errors of several libraries
-        raise CheckpointError(f"cannot be loaded: {one_line(error)}", where=folder) from error
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        names = sorted(str(k) for k in found.get(what, ()))
-        if names:
-            raise CheckpointError(
-                f"{len(names)} {what.replace('_', ' ')}, such as {', '.join(names[:3])}", where=folder
-            )
-    return model.eval()
 
 
 class Reference:

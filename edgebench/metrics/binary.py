@@ -17,10 +17,25 @@ def auroc(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None
     positives, negatives = int(forged.sum()), int((~forged).sum())
     if positives == 0 or negatives == 0:
         return None
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    rank = (last - (counts - 1) / 2)[inverse]
-    return float((rank[forged].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return _auroc(*_tallies(forged, np.unique(score, return_inverse=True)[1]))
+
+
+def _tallies(forged: NDArray[np.bool_], level: NDArray[np.int64], levels: int = 0) -> tuple[Any, Any]:
+    """Forged and real samples at each distinct score, ascending: what a resample needs, without sorting it again.
+
+    Args:
+        forged: bool [n].
+        level: int64 [n], the rank of each sample's score among the distinct scores.
+        levels: how many there are, at least.
+    """
+    return np.bincount(level[forged], minlength=levels), np.bincount(level[~forged], minlength=levels)
+
+
+def _auroc(forged: NDArray[np.int64], real: NDArray[np.int64]) -> float:
+    """From samples at each distinct score, ascending."""
+    size = max(len(forged), len(real))
+    forged, real = (np.pad(tally, (0, size - len(tally))) for tally in (forged, real))
+    return float((forged * (np.cumsum(real) - real / 2)).sum() / (forged.sum() * real.sum()))
 
 
 def roc(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -36,7 +51,11 @@ def eer(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None:
     """Equal error rate: where the miss rate equals the false alarm rate, linear between thresholds."""
     if forged.all() or not forged.any():
         return None
-    false, true = roc(forged, score)
+    return _eer(*roc(forged, score))
+
+
+def _eer(false: NDArray[np.float64], true: NDArray[np.float64]) -> float:
+    """From the two rates, ascending."""
     gap = false - (1 - true)
     place = int(np.argmax(gap >= 0))
     if place == 0 or gap[place] == 0:
@@ -75,10 +94,18 @@ def binary_scores(
         "eer_interval": None,
     }
     if score is not None:
+        level = np.unique(score, return_inverse=True)[1].reshape(-1)
+        levels = int(level.max(initial=-1)) + 1
+
+        def rates(i: NDArray[np.int64]) -> tuple[Any, Any]:
+            tallies = _tallies(forged[i], level[i], levels)
+            true, false = (np.append(0, np.cumsum(tally[::-1]) / tally.sum()) for tally in tallies)
+            return false, true
+
         found |= {
             "auroc": auroc(forged, score),
-            "auroc_interval": bootstrap(lambda i: auroc(forged[i], score[i]), forged),
+            "auroc_interval": bootstrap(lambda i: _auroc(*_tallies(forged[i], level[i], levels)), forged),
             "eer": eer(forged, score),
-            "eer_interval": bootstrap(lambda i: eer(forged[i], score[i]), forged),
+            "eer_interval": bootstrap(lambda i: _eer(*rates(i)), forged),
         }
     return found

@@ -6,15 +6,16 @@ Everything is over the questions that both runs answered, paired one by one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge
 from edgebench.benches.taxonomy import FAMILY, own_category
 from edgebench.metrics.binary import auroc, eer
-from edgebench.metrics.intervals import wilson
+from edgebench.metrics.intervals import ratio_interval, wilson
+from edgebench.metrics.latency import derived_ns
 from edgebench.metrics.paired import paired
 from edgebench.records import NO_ANSWER
 
@@ -29,6 +30,8 @@ BINS = 10
 """Of equal width, for the expected calibration error (Guo et al., ICML 2017)."""
 QUALITY_TARGETS = (0.99, 0.999)
 """Shares of the base's accuracy that MLPerf Inference asks of a closed submission (its two targets)."""
+SPEEDS = ("total", "ttft", "tpot")
+"""Times whose ratio is given."""
 FALSE_ALARMS = 0.05
 """The base's threshold of a classifier is where so many of the real samples are called forged."""
 
@@ -39,16 +42,21 @@ class Judged:
 
     right: bool
     unparsed: bool
+    answer: str | None
     target: str
     task: str
     kind: str
     """Forgery type where the benchmark has types, else the category."""
     probabilities: dict[str, float] | None
     """Option -> probability among the options."""
+    logprobs: dict[str, float] | None
+    """Option -> log-probability of its letter as the first token."""
     score: float | None
     forged: bool | None
     """Whether the right answer is 'forged'; None for questions of another kind."""
     output_tokens: int | None
+    times_ns: dict[str, int] = field(default_factory=dict)
+    """`SPEEDS`, those that exist."""
 
 
 def judged(run: Run) -> dict[str, Judged]:
@@ -59,24 +67,23 @@ def judged(run: Run) -> dict[str, Judged]:
         if record.error is not None or record.not_asked is not None:
             continue
         answer, _ = judge(record, scoring=settings.scoring, matcher=settings.matcher)
-        forged: bool | None = None
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
         kind = record.category
         if settings.bench in FAMILY:
             kind = own_category(record.category).type
+        times = record.stages_ns | derived_ns(record.stages_ns, record.output_tokens)
         found[record.id] = Judged(
-            right=answer == record.target,
+            right=is_right(record, answer),
             unparsed=answer == NO_ANSWER,
+            answer=answer,
             target=record.target,
             task=record.facts.get("task", ""),
             kind=kind,
             probabilities=_softmax(record.option_logprobs) if record.options else None,
+            logprobs=record.option_logprobs,
             score=record.score,
-            forged=forged,
+            forged=is_forged(record),
             output_tokens=record.output_tokens,
+            times_ns={k: v for k, v in times.items() if k in SPEEDS},
         )
     return found
 
@@ -89,8 +96,9 @@ def delta(base: Mapping[str, Judged], other: Mapping[str, Judged]) -> dict[str, 
         other: the run that is measured.
 
     Returns:
-        paired (see `paired`), by task and by kind; unparsed, output_length_ratio, option_shift, calibration_error,
-        classifier, targets. None where a run does not have it.
+        paired (see `paired`), by task and by kind; speed, unparsed, output_length_ratio, option_shift,
+        calibration_error, classifier, targets; disagreements: every question that the two answered differently, right
+        or wrong; largest_logprob_difference of an option's letter. None where a run does not have it.
     """
     common = [i for i in base if i in other]
     pairs = [(base[i], other[i]) for i in common]
@@ -102,12 +110,52 @@ def delta(base: Mapping[str, Judged], other: Mapping[str, Judged]) -> dict[str, 
         "targets": targets,
         "by_task": _groups(base, other, common, lambda j: j.task),
         "by_kind": _groups(base, other, common, lambda j: j.kind),
+        "speed": _speed(pairs),
         "unparsed": [sum(p[k].unparsed for p in pairs) / len(pairs) if pairs else None for k in (0, 1)],
         "output_length_ratio": _length_ratio(pairs),
         "option_shift": _option_shift(pairs),
         "calibration_error": [_calibration_error([p[k] for p in pairs]) for k in (0, 1)],
         "classifier": _classifier(pairs),
+        "disagreements": [
+            {"id": i, "kind": a.kind, "target": a.target, "base": a.answer, "other": b.answer}
+            for i, (a, b) in zip(common, pairs, strict=True)
+            if a.answer != b.answer
+        ],
+        "largest_logprob_difference": _largest_logprob_difference(pairs),
     }
+
+
+def _largest_logprob_difference(pairs: list[tuple[Judged, Judged]]) -> float | None:
+    """Of any option's letter, in nats, over the questions where both runs know it."""
+    gaps = [
+        abs(a.logprobs[option] - b.logprobs[option])
+        for a, b in pairs
+        if a.logprobs and b.logprobs
+        for option in a.logprobs.keys() & b.logprobs.keys()
+    ]
+    return max(gaps, default=None)
+
+
+def _speed(pairs: list[tuple[Judged, Judged]]) -> list[dict[str, Any]]:
+    """Ratios of medians, other / base, over the questions where both have the time."""
+    rows = []
+    for name in SPEEDS:
+        known = [(a.times_ns[name], b.times_ns[name]) for a, b in pairs if name in a.times_ns and name in b.times_ns]
+        if not known:
+            continue
+        base, other = np.array(known, dtype=np.float64).T
+        middle = [float(np.median(v)) for v in (base, other)]
+        rows.append(
+            {
+                "what": name,
+                "questions": len(known),
+                "base_ms": middle[0] / 1e6,
+                "other_ms": middle[1] / 1e6,
+                "ratio": middle[1] / middle[0] if middle[0] else None,
+                "interval": ratio_interval(base, other),
+            }
+        )
+    return rows
 
 
 def _at_least(accuracy: list[float | None], share: float) -> bool:
@@ -135,7 +183,7 @@ def _groups(
                 "base_interval": wilson(sum(one.values()), len(ids)),
                 "other": sum(two.values()) / len(ids),
                 "other_interval": wilson(sum(two.values()), len(ids)),
-                **{k: pair[k] for k in ("lost", "won", "difference", "mcnemar_p")},
+                **{k: pair[k] for k in ("lost", "won", "difference", "difference_interval", "mcnemar_p")},
             }
         )
     return rows

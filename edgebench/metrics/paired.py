@@ -5,8 +5,14 @@ from __future__ import annotations
 from math import comb
 from typing import TYPE_CHECKING, Any
 
+from edgebench.metrics.intervals import difference_interval
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+LEVEL = 0.05
+"""From this p-value on a difference is called chance."""
 
 
 def mcnemar_exact(lost: int, won: int) -> float | None:
@@ -30,11 +36,12 @@ def paired(base: Mapping[str, bool], other: Mapping[str, bool]) -> dict[str, Any
 
     Returns:
         both: questions answered in both; lost: right -> wrong; won: wrong -> right; difference of accuracy over
-        the common questions; mcnemar_p.
+        the common questions, and its interval; mcnemar_p; verdict: 'worse', 'better' or 'no difference' by that p.
     """
     common = base.keys() & other.keys()
     lost = sum(base[i] and not other[i] for i in common)
     won = sum(other[i] and not base[i] for i in common)
+    p = mcnemar_exact(lost, won)
     return {
         "both": len(common),
         "only_base": len(base) - len(common),
@@ -42,5 +49,13 @@ def paired(base: Mapping[str, bool], other: Mapping[str, bool]) -> dict[str, Any
         "lost": lost,
         "won": won,
         "difference": (won - lost) / len(common) if common else None,
-        "mcnemar_p": mcnemar_exact(lost, won),
+        "difference_interval": difference_interval(lost, won, len(common)),
+        "mcnemar_p": p,
+        "verdict": _verdict(lost, won, p) if common else None,
     }
+
+
+def _verdict(lost: int, won: int, p: float | None) -> str:
+    if p is None or p >= LEVEL:
+        return "no difference"
+    return "worse" if lost > won else "better"

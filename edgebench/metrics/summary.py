@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.answers import judge
+from edgebench.answers import is_forged, is_right, judge, says_forged
 from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
-from edgebench.metrics.latency import STAGES, stage_ms
+from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
+from edgebench.metrics.machine import Machine
+from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
+from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.records import NO_ANSWER, Sitting
+from edgebench.sensors.observation import read_observations
+from edgebench.sensors.power_log import power_log_of
 
 if TYPE_CHECKING:
     from edgebench.records import Record, Run
@@ -21,8 +26,19 @@ if TYPE_CHECKING:
 ERRORS_SHOWN = 10
 IDS_SHOWN = 10
 """Of the samples that failed for one reason."""
+DERIVED = ("ttft", "ttft_from_tensor", "tpot")
 PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
+
+LATENCY = (
+    "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+    "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
+)
+API_LATENCY = (
+    "an API's latency, not a device's: wall clock from sending the request that was answered to its last byte, network "
+    "and queue included, nothing asked before; retries and the making of pictures are outside of it; nearest-rank "
+    "percentiles, null when there are too few samples"
+)
 
 
 class _Tally:
@@ -34,15 +50,16 @@ class _Tally:
         self.methods: dict[str, int] = {}
         self.errors: dict[str, tuple[int, list[str]]] = {}
         self.unparsed_by_target: dict[str, int] = {}
-        self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, "ttft")}
-        self.tpot: list[int] = []
+        self.stages: dict[str, list[int]] = {stage: [] for stage in (*STAGES, *DERIVED)}
         self.output_tokens: list[int] = []
         self.prompt_tokens: list[int] = []
         self.forged: list[bool] = []
         self.forged_right: list[bool] = []
         self.scores: list[float] = []
         self.peaks: dict[str, int] = {}
-        self.cut_off = 0
+        self.cut_off = self.refused = self.retries = 0
+        self.models: dict[str, int] = {}
+        self.mmfakebench = MMFakeBenchTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
@@ -61,29 +78,32 @@ class _Tally:
             self.errors[record.error] = (count + 1, ids if count >= IDS_SHOWN else [*ids, record.id])
             return
         answer, method = judge(record, scoring=scoring, matcher=matcher)
-        right = answer == record.target
+        right = is_right(record, answer)
         self.answered += 1
         self.right += right
         row[0] += 1
         row[1] += right
-        if answer == NO_ANSWER:
+        if answer == NO_ANSWER and method == "refusal":
+            self.refused += 1
+        elif answer == NO_ANSWER:
             self.unparsed += 1
             row[2] += 1
             self.unparsed_by_target[record.target] = self.unparsed_by_target.get(record.target, 0) + 1
         self.methods[method or "none"] = self.methods.get(method or "none", 0) + 1
         self.cut_off += record.finish == "length"
-        self._binary(record, right)
+        self.retries += (record.attempts or 1) - 1
+        if record.model is not None:
+            self.models[record.model] = self.models.get(record.model, 0) + 1
+        self.mmfakebench.add(record, answer)
+        self._binary(record, answer)
         self._times(record)
 
-    def _binary(self, record: Record, right: bool) -> None:
-        if record.target in {"real", "forged"}:
-            forged = record.target == "forged"
-        elif record.forged_option is not None:
-            forged = record.target == record.forged_option
-        else:
+    def _binary(self, record: Record, answer: str | None) -> None:
+        forged = is_forged(record)
+        if forged is None:
             return
         self.forged.append(forged)
-        self.forged_right.append(right)
+        self.forged_right.append(says_forged(record, answer) == forged)
         self.scores.append(float("nan") if record.score is None else record.score)
 
     def _times(self, record: Record) -> None:
@@ -95,10 +115,9 @@ class _Tally:
             self.output_tokens.append(record.output_tokens)
         if record.prompt_tokens is not None:
             self.prompt_tokens.append(record.prompt_tokens)
-        if "prefill" in stages:
-            self.stages["ttft"].append(stages["total"] - stages["decode"])
-            if record.output_tokens is not None and record.output_tokens >= 2:
-                self.tpot.append(stages["decode"] // (record.output_tokens - 1))
+        for asked in record.trace or (record,):
+            for name, value in derived_ns(asked.stages_ns, asked.output_tokens).items():
+                self.stages[name].append(value)
 
 
 def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
@@ -115,12 +134,16 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     settings = header.settings
     used = matcher or settings.matcher
     tally = _Tally()
+    machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
+            machine.sit(line)
         else:
+            right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
+            machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
     return {
@@ -131,12 +154,13 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "questions": tally.asked,
             "answered": tally.answered,
             "unparsed": tally.unparsed,
+            "refused": tally.refused,
             "failed": tally.failed,
             "not_asked": tally.not_asked,
             "complete": tally.asked + tally.not_asked >= header.data.questions,
             "accuracy": tally.right / tally.answered if tally.answered else None,
             "accuracy_interval": interval,
-            "accuracy_note": "right / answered; an answer without an option counts as wrong, a failed question is left out; 95 % Wilson interval",
+            "accuracy_note": "right / answered; an answer without an option and a refusal count as wrong, a failed question is left out; 95 % Wilson interval",
             "cut_off_at_token_limit": tally.cut_off,
             "methods": dict(sorted(tally.methods.items())),
             "unparsed_by_right_answer": dict(sorted(tally.unparsed_by_target.items())),
@@ -157,10 +181,9 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             }
             for slug, (a, r, z, f) in sorted(tally.by_category.items())
         },
-        "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values}
-        | ({"tpot": stage_ms(tally.tpot)} if tally.tpot else {}),
-        "latency_note": "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
-        "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token",
+        "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values},
+        "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
+        "latency_estimators": ESTIMATORS,
         "throughput": {
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",
@@ -178,7 +201,9 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             "kinds_method": sittings[-1].memory_kinds_method if sittings else None,
             "artifact_bytes": None if header.artifact is None else header.artifact.bytes,
         },
-        "load_ms": sittings[-1].load_ns / 1e6 if sittings else None,
+        **machine.found(list(read_observations(run.folder))),
+        "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
+        "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),
         "data": asdict(header.data),
@@ -190,11 +215,30 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     }
 
 
+def _service(tally: _Tally, sittings: list[Sitting]) -> dict[str, Any]:
+    """Who answered, over how many requests, and what it cost: None where tokens or prices are not known."""
+    prices = sittings[-1].engine.get("prices_per_million") if sittings else None
+    read, written = tally.prompt_tokens, tally.output_tokens
+    known = tally.answered > 0 and len(read) == len(written) == tally.answered
+    return {
+        "models": dict(sorted(tally.models.items())),
+        "retries": tally.retries,
+        "at_once": sittings[-1].engine.get("at_once") if sittings else None,
+        "prompt_tokens": sum(read) if known else None,
+        "output_tokens": sum(written) if known else None,
+        "prices_per_million": prices,
+        "cost": (sum(read) * prices[0] + sum(written) * prices[1]) / 1e6 if known and prices else None,
+        "cost_note": "tokens of the answers x the prices that were given; requests without an answer and discounts are not in it",
+    }
+
+
 def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if bench in FAMILY:
         rows = {slug: row for slug, row in tally.by_category.items() if row[0]}
         found["forensics"] = forensics_scores({s: r[1] for s, r in rows.items()}, {s: r[0] for s, r in rows.items()})
+    if bench == MMFAKEBENCH:
+        found[MMFAKEBENCH] = tally.mmfakebench.scores()
     if tally.forged:
         scores = np.array(tally.scores, dtype=np.float64)
         known = None if np.isnan(scores).any() else scores

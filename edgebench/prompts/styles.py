@@ -39,6 +39,8 @@ class Style:
 
     def text(self, question: Question) -> str:
         """The user's text for one question."""
+        if question.verbatim:
+            return question.text
         if question.yes_means is not None:
             return f"{question.text}{YES_NO}"
         hint = self.hint.format(hint=question.hint) if question.hint is not None else ""

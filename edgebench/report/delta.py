@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgebench.report.tables import UNKNOWN, Table, percent
+from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SHOWN = 12
+LISTED = 40
+"""Questions that were answered differently; JSON has all."""
 
 
 def delta_tables(pair: dict[str, Any]) -> list[Table]:
@@ -16,8 +21,9 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
         ("questions answered by both", str(p["both"])),
         ("right -> wrong", str(p["lost"])),
         ("wrong -> right", str(p["won"])),
-        ("difference of accuracy", _points(p["difference"])),
-        ("exact McNemar p", _number(p["mcnemar_p"])),
+        ("difference of accuracy", points(p["difference"], p["difference_interval"])),
+        ("exact McNemar p", f"{_number(p['mcnemar_p'])}: {p['verdict'] or UNKNOWN}"),
+        ("answered differently, right or wrong", str(len(pair["disagreements"]))),
     ]
     for target in pair["targets"]:
         verdict = {None: UNKNOWN, True: "PASS", False: "FAIL"}[target["passed"]]
@@ -29,6 +35,8 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
     if shift is not None:
         moved = f"{shift['mean_total_variation']:.4f}, likeliest changed in {percent(shift['likeliest_changed'])}"
         rows.append((f"option probabilities moved (mean total variation, {shift['questions']} questions)", moved))
+        largest = pair["largest_logprob_difference"]
+        rows.append(("largest change of an option's log-probability, nats", _number(largest)))
         errors = " / ".join(_number(v) for v in pair["calibration_error"])
         rows.append(("expected calibration error, 10 bins, base / other", errors))
     c = pair["classifier"]
@@ -39,7 +47,10 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
             shown = " / ".join(percent(v) for v in c[key])
             rows.append((f"{name} at the base's threshold {c['threshold']:.3g}, base / other", shown))
     title = f"{pair['base']}  ->  {pair['other']}"
-    found = [Table(title, ("", ""), tuple(rows), "the same questions, one by one")]
+    found = [Table(title, ("", ""), tuple(rows), "the same questions, one by one; 95 % paired bootstrap interval")]
+    found.append(_costs(pair))
+    if pair["disagreements"]:
+        found.append(_disagreements(pair["disagreements"]))
     for key, name in (("by_task", "task"), ("by_kind", "forgery type")):
         if len(pair[key]) > 1:
             found.append(_groups(name, pair[key]))
@@ -59,6 +70,38 @@ def delta_tables(pair: dict[str, Any]) -> list[Table]:
     return found
 
 
+def _disagreements(found: list[dict[str, str | None]]) -> Table:
+    rows = tuple(tuple(d[key] or UNKNOWN for key in ("id", "kind", "target", "base", "other")) for d in found[:LISTED])
+    more = len(found) - len(rows)
+    note = f"and {more} more: --json lists all" if more else "all of them"
+    return Table("Answered differently", ("question", "of", "right is", "base", "other"), rows, note)
+
+
+def _costs(pair: dict[str, Any]) -> Table:
+    """Ratios of times and memory."""
+    rows = [
+        (f"{STAGE_NAMES[r['what']]}, ms", milliseconds(r["base_ms"]), milliseconds(r["other_ms"]), _ratio(r))
+        for r in pair["speed"]
+    ]
+    names = {
+        "artifact_bytes": "model on disk",
+        "after_load_bytes": "engine process after loading",
+        "peak_bytes": "engine process, peak",
+    }
+    rows += [(names[r["what"]], mebibytes(r["base"]), mebibytes(r["other"]), _ratio(r)) for r in pair["memory"]]
+    note = (
+        "times: ratio of medians over the same questions, 95 % paired bootstrap; memory: one reading a run, no interval"
+    )
+    return Table("Speed and memory", ("", "base", "other", "other / base"), tuple(rows), note)
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    if row["ratio"] is None:
+        return UNKNOWN
+    ends = "" if row["interval"] is None else f"  [{row['interval'][0]:.3f}, {row['interval'][1]:.3f}]"
+    return f"{row['ratio']:.3f}{ends}"
+
+
 def _groups(name: str, groups: list[dict[str, Any]]) -> Table:
     ordered = sorted(groups, key=lambda g: -abs(g["difference"] or 0))[:SHOWN]
     rows = tuple(
@@ -68,7 +111,7 @@ def _groups(name: str, groups: list[dict[str, Any]]) -> Table:
             percent(g["base"], g["base_interval"]),
             percent(g["other"], g["other_interval"]),
             f"{g['lost']} / {g['won']}",
-            _points(g["difference"]),
+            points(g["difference"], g["difference_interval"]),
             _number(g["mcnemar_p"]),
         )
         for g in ordered
@@ -78,8 +121,12 @@ def _groups(name: str, groups: list[dict[str, Any]]) -> Table:
     return Table(f"By {name}", columns, rows, note)
 
 
-def _points(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{100 * value:+.1f} points"
+def points(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """A difference of fractions in percentage points, with its interval."""
+    if value is None:
+        return UNKNOWN
+    ends = "" if interval is None else f"  [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]"
+    return f"{100 * value:+.1f} points{ends}"
 
 
 def _number(value: float | None) -> str:

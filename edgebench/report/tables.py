@@ -15,6 +15,7 @@ STAGE_NAMES = {
     "prefill": "prefill",
     "decode": "decode",
     "ttft": "TTFT",
+    "ttft_from_tensor": "TTFT from the input tensors",
     "tpot": "TPOT (a token)",
     "total": "total",
 }
@@ -63,6 +64,8 @@ def mebibytes(value: float | None) -> str:
 def label(summary: dict[str, Any]) -> str:
     """A short name of a run: model, precision, engine."""
     artifact, settings = summary["artifact"], summary["settings"]
+    if settings["endpoint"] is not None:
+        return f"{settings['endpoint']['model']} / {settings['engine']}"
     if artifact is None:
         return f"no model / {settings['engine']}"
     return f"{artifact['name']} {artifact['precision']} / {settings['engine']}"
@@ -82,6 +85,8 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         ("unparsed", f"{s['unparsed']} (counted as wrong)"),
         ("failed", f"{s['failed']} (left out)"),
     ]
+    if s["refused"]:
+        rows.insert(4, ("refused", f"{s['refused']} (counted as wrong)"))
     if s["not_asked"]:
         rows.append(("not asked", f"{s['not_asked']} (do not suit this kind of model)"))
     if s["cut_off_at_token_limit"]:
@@ -97,8 +102,12 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         )
     ]
     tables += _score_tables(summary["scores"])
+    if "mmfakebench" in summary["scores"]:
+        from edgebench.report.mmfakebench import mmfakebench_tables
+
+        tables += mmfakebench_tables(summary["scores"]["mmfakebench"])
     tables.append(_latency(summary))
-    tables.append(_memory(summary))
+    tables.append(_memory(summary) if summary["service"] is None else _service(summary["service"]))
     if s["errors"]:
         tables.append(
             Table(
@@ -108,6 +117,9 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
                 "the most frequent reasons; all are in records.jsonl, and `--retry-failed` asks them again",
             )
         )
+    from edgebench.report.machine import machine_tables
+
+    tables += machine_tables(summary)
     tables.append(_conditions(summary))
     return tables
 
@@ -150,13 +162,38 @@ def _score_tables(scores: dict[str, Any]) -> list[Table]:
 
 def _latency(summary: dict[str, Any]) -> Table:
     rows = tuple(
-        (name, *(milliseconds(row[f"p{q}"]) for q in (50, 90, 99)), milliseconds(row["mean"]), str(row["n"]))
+        (name, *(_percentile(row, q) for q in (50, 90, 99)), milliseconds(row["mean"]), str(row["n"]))
         for stage, name in STAGE_NAMES.items()
         if (row := summary["latency_ms"].get(stage)) is not None
     )
     speed = summary["throughput"]["questions_per_s"]
-    note = f"{UNKNOWN if speed is None else f'{speed:.2f}'} questions/s one at a time; '–' where there are too few for that percentile"
+    note = f"{UNKNOWN if speed is None else f'{speed:.2f}'} questions/s one at a time; nearest-rank percentiles with 95 % order-statistic intervals; '–' where there are too few samples for that percentile or interval"
+    if summary["service"] is not None:
+        note = "an API's latency, not a device's: network and queue included. " + note
     return Table("Latency, ms", ("stage", "p50", "p90", "p99", "mean", "n"), rows, note)
+
+
+def _service(service: dict[str, Any]) -> Table:
+    """Of a model that is elsewhere; its memory is unknown."""
+    tokens = [service["prompt_tokens"], service["output_tokens"]]
+    rows = (
+        ("answered by", ", ".join(f"{name} ({n})" for name, n in service["models"].items()) or UNKNOWN),
+        ("requests under way at once", str(service["at_once"] or UNKNOWN)),
+        ("requests sent again", str(service["retries"])),
+        ("tokens read / written", " / ".join(UNKNOWN if n is None else str(n) for n in tokens)),
+        ("cost", UNKNOWN if service["cost"] is None else f"{service['cost']:.6g}"),
+        ("memory", UNKNOWN),
+    )
+    return Table("Service", ("", ""), rows, f"cost: {service['cost_note']}")
+
+
+def _percentile(row: dict[str, Any], q: int) -> str:
+    """A percentile and its interval."""
+    value, interval = row[f"p{q}"], row.get(f"p{q}_interval")
+    if value is None:
+        return UNKNOWN
+    ends = UNKNOWN if interval is None else ", ".join(milliseconds(v) for v in interval)
+    return f"{milliseconds(value)}  [{ends}]"
 
 
 def _memory(summary: dict[str, Any]) -> Table:
@@ -205,6 +242,19 @@ def _conditions(summary: dict[str, Any]) -> Table:
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if settings["protocol"] is not None:
+        shown_protocol = f"{settings['protocol']}, instructions {settings['prompts']}"
+        if settings["knowledge"] is not None:
+            shown_protocol += f", knowledge {settings['knowledge']}"
+        if artifact is not None and artifact["family"] == "language":
+            shown_protocol += "; the model takes text alone: it saw no picture"
+        rows.append(("protocol", shown_protocol))
+    if settings["endpoint"] is not None:
+        endpoint = settings["endpoint"]
+        side = "own size" if endpoint["max_side"] is None else f"longest side {endpoint['max_side']}"
+        rows.append(
+            ("endpoint", f"{endpoint['model']} at {endpoint['base_url']}, pictures {endpoint['image']}, {side}")
+        )
     if (limits := summary["limits"]) is not None:
         shown_limits = (
             f"{limits['question_s']:g} s a question, {limits['load_s']:g} s to load, {limits['restarts']} restarts"
@@ -217,14 +267,15 @@ def _conditions(summary: dict[str, Any]) -> Table:
                 f"{artifact['name']}, {artifact['family']}, {artifact['precision']}, dialect {artifact['dialect']}, source {artifact['source_sha256'][:12]}",
             )
         )
-        rows.append(("parity at export", _parity(artifact["parity"])))
+        rows.append(("parity at export", _parity(artifact)))
     rows += [("note", note) for note in summary["notes"]]
     return Table("Conditions", ("", ""), tuple(rows))
 
 
-def _parity(parity: dict[str, Any] | None) -> str:
+def _parity(artifact: dict[str, Any] | None) -> str:
+    parity = None if artifact is None else artifact["parity"]
     if parity is None:
-        return UNKNOWN
+        return "the checkpoint itself" if artifact is not None and artifact["dialect"] == "checkpoint" else UNKNOWN
     worst: dict[str, tuple[float, float | None]] = {}
     for row in parity["rows"]:
         largest, agreement = worst.get(row["what"], (0.0, None))
@@ -238,9 +289,11 @@ def _parity(parity: dict[str, Any] | None) -> str:
 def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     """Runs side by side; the first one is the base."""
     from edgebench.report.delta import delta_tables
+    from edgebench.report.labels import labels
+    from edgebench.report.overview import overview_tables
 
     runs = comparison["runs"]
-    columns = ("", *(label(r) for r in runs))
+    columns = ("", *labels(runs))
 
     def row(name: str, cells: list[str]) -> tuple[str, ...]:
         return (name, *cells)
@@ -260,10 +313,18 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
                     ],
                 )
             )
+    if any("mmfakebench" in r["scores"] for r in runs):
+        from edgebench.report.mmfakebench import comparison_rows
+
+        rows += comparison_rows([r["scores"].get("mmfakebench") for r in runs])
     rows.append(
         row(
             "answered / unparsed / failed",
-            [f"{s['answered']} / {s['unparsed']} / {s['failed']}" for s in (r["summary"] for r in runs)],
+            [
+                f"{s['answered']} / {s['unparsed']} / {s['failed']}"
+                + (f", {s['refused']} refused" if s["refused"] else "")
+                for s in (r["summary"] for r in runs)
+            ],
         )
     )
     for stage, name in STAGE_NAMES.items():
@@ -286,6 +347,21 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
             ],
         )
     )
+    rows.append(row("valid for timing", [r["validity"]["timing"].upper() for r in runs]))
+    for stage in ("vision", "ttft", "tpot"):
+        cells = [
+            ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {}).get("measured_over_least")
+            for r in runs
+        ]
+        if any(cell is not None for cell in cells):
+            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
+            rows.append(row(name, [UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells]))
+    rows.append(
+        row(
+            "energy, joules a sample",
+            [UNKNOWN if (j := r["energy"]["joules_per_sample"]) is None else f"{j:.4g}" for r in runs],
+        )
+    )
     for key, name in (
         ("artifact_bytes", "model on disk"),
         ("after_load_bytes", "engine process after loading"),
@@ -294,10 +370,11 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
         ("peak_file_backed_bytes", "engine process, peak file-backed"),
     ):
         rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
-    rows.append(row("parity at export", [_parity((r["artifact"] or {}).get("parity")) for r in runs]))
+    rows.append(row("parity at export", [_parity(r["artifact"]) for r in runs]))
     tables = [
         Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
     ]
+    tables += overview_tables(comparison, columns[1:])
     for pair in comparison["pairs"]:
         tables += delta_tables(pair)
     if comparison["differences"]:

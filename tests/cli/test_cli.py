@@ -14,6 +14,7 @@ import pytest
 
 from edgebench.cli.main import COMMANDS
 from edgebench.config import shipped_yaml
+from edgebench.engines import ENGINES
 from tests import twins
 from tests.conftest import Cli, Exports
 
@@ -80,7 +81,7 @@ def test_the_missions_lines_are_understood(cli: Cli, exports: Exports, tsv: Path
 
 def test_lists(cli: Cli) -> None:
     assert set(shipped_yaml("recipes")) == {m["name"] for m in cli("models", "--json").json["models"]}
-    assert cli("engines", "--json").json["engines"].keys() == {"ort", "trt", "null"}
+    assert cli("engines", "--json").json["engines"].keys() == ENGINES.keys()
     found = cli("benches", "--json").json
     assert set(found["matchers"]) == {"strict", "forensicsbench-2025", "vlmevalkit-2026"}
     assert "forensics-mini" in found["benches"]

@@ -25,7 +25,7 @@ from tests.conftest import Cli, rarely
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 onnx = pytest.importorskip("onnx")
-from edgebench.export.probe import read_probe  # noqa: E402 # needs torch
+from edgebench.checkpoints.probe import read_probe  # noqa: E402 # needs torch
 
 FEATURES = {"clip": 24, "siglip": 64, "dinov2": 64}
 KINDS = [("clip", False), ("clip", True), ("siglip", False), ("siglip", True), ("dinov2", False)]

@@ -39,7 +39,8 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
 def ordinary(model: Any, folder: Path) -> Path:
     """The portable decoder as torch exports it with its weights in memory, optimised by it."""
     from edgebench.cache import cache_names
-    from edgebench.export.graphs import dims, quiet
+    from edgebench.checkpoints.quiet import quiet
+    from edgebench.export.graphs import dims
     from edgebench.export.wrappers import PortableDecoder
 
     c = model.config.text_config

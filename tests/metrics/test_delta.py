@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 def question(right: bool, *, task: str = "BC", kind: str = "ES", **more: object) -> Judged:
     base = {"unparsed": False, "target": "A", "probabilities": None, "score": None, "forged": None, "output_tokens": 2}
+    base |= {"answer": "A" if right else "B", "logprobs": None}
     return Judged(right=right, task=task, kind=kind, **(base | more))  # type: ignore[arg-type]
 
 
@@ -28,6 +29,10 @@ def test_flips_targets_and_groups() -> None:
     card = delta(base, other)
     assert (card["paired"]["lost"], card["paired"]["won"]) == (1, 1)
     assert card["accuracy"] == [0.8, 0.8]
+    assert [(d["id"], d["base"], d["other"]) for d in card["disagreements"]] == [("79", "A", "B"), ("90", "B", "A")]
+    assert card["largest_logprob_difference"] is None
+    both_wrong = delta({"1": question(False, answer="B")}, {"1": question(False, answer="C", kind="FSP")})
+    assert (both_wrong["paired"]["lost"], len(both_wrong["disagreements"])) == (0, 1)
     assert [t["passed"] for t in card["targets"]] == [True, True]
     tasks = {g["name"]: g for g in card["by_task"]}
     assert (tasks["BC"]["questions"], tasks["BC"]["base"], tasks["BC"]["lost"]) == (50, 1.0, 0)
@@ -43,15 +48,17 @@ def test_flips_targets_and_groups() -> None:
 
 def test_options_lengths_and_calibration() -> None:
     sure, unsure = {"A": 0.9, "B": 0.1}, {"A": 0.4, "B": 0.6}
-    base = {"1": question(True, probabilities=sure), "2": question(True, probabilities=sure)}
+    logs = {"A": -1.0, "B": -2.0}
+    base = {"1": question(True, probabilities=sure, logprobs=logs), "2": question(True, probabilities=sure)}
     other = {
-        "1": question(True, probabilities=sure, output_tokens=4),
+        "1": question(True, probabilities=sure, output_tokens=4, logprobs={"A": -1.25, "B": -1.9}),
         "2": question(False, probabilities=unsure, unparsed=True),
     }
     card = delta(base, other)
     assert card["option_shift"]["mean_total_variation"] == pytest.approx(0.25)
     assert card["option_shift"]["likeliest_changed"] == 0.5
     assert card["output_length_ratio"] == 6 / 4
+    assert card["largest_logprob_difference"] == 0.25
     assert card["unparsed"] == [0, 0.5]
     assert card["calibration_error"][0] == pytest.approx(0.1)
     assert card["calibration_error"][1] == pytest.approx((0.1 + 0.6) / 2)

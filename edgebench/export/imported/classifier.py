@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.files import identify, preprocess_of, read_json
+from edgebench.checkpoints.quiet import quiet
+from edgebench.checkpoints.reference import load_reference
 from edgebench.errors import CheckpointError, ParityError, one_line
-from edgebench.export.checkpoint import identify, preprocess_of, read_json
 from edgebench.export.classifier import IMAGES
-from edgebench.export.graphs import quiet
 from edgebench.export.imported.labels import forged_places
 from edgebench.export.imported.reading import find, fits, read, source_of_graphs
 from edgebench.export.imported.request import NOT_MEASURED
 from edgebench.export.manifests import stamped
 from edgebench.export.parity import compare, fixed_images, session
 from edgebench.export.request import checked
-from edgebench.export.vision_language_parity import load_reference
 from edgebench.forged import p_forged
 from edgebench.media.pixels import pixels
 from edgebench.recipes import Bound

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgebench.cache import cache_names
+from edgebench.checkpoints.files import chat_template, read_json
 from edgebench.errors import ArtifactError, CheckpointError
-from edgebench.export.checkpoint import chat_template, read_json
 from edgebench.export.imported.reading import fits, source_of_graphs
 from edgebench.export.imported.request import NOT_MEASURED
 from edgebench.export.manifests import stamped

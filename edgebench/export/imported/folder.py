@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgebench.checkpoints.files import read_json
 from edgebench.errors import CheckpointError, UsageError
-from edgebench.export.checkpoint import read_json
 from edgebench.export.imported import LAYOUTS
+from edgebench.export.operations import counted
 from edgebench.manifest import is_artifact, read_artifact, write_manifest
 from edgebench.registry import load
 
@@ -31,7 +32,7 @@ def import_folder(request: ImportRequest, *, overwrite: bool = False) -> Artifac
     take, _ = LAYOUTS[layout_of(folder)]
     manifest = load(take)(request)
     try:
-        write_manifest(folder, manifest)
+        write_manifest(folder, counted(folder, manifest))
     except OSError as error:
         raise CheckpointError(f"manifest.json cannot be written: {error.strerror or error}", where=folder) from error
     return read_artifact(folder, verify=False)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import read_json
 from edgebench.config import build
 from edgebench.errors import CheckpointError
-from edgebench.export.checkpoint import read_json
 from edgebench.export.imported.decoders import manifest_of, prompt_of, text_of
 from edgebench.export.imported.reading import read
 from edgebench.manifest import Decoder

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import source_from
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import source_from
 from edgebench.export.graphs import tensor_fact
 from edgebench.manifest import Graph, Source, file_fact
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edgebench.checkpoints.files import identify, preprocess_of
+from edgebench.checkpoints.reference import load_reference
 from edgebench.errors import CheckpointError
-from edgebench.export.checkpoint import identify, preprocess_of
 from edgebench.export.decoder import facts_of
 from edgebench.export.imported.decoders import check_cache
 from edgebench.export.imported.reading import find, read, source_of_graphs
@@ -20,7 +21,7 @@ from edgebench.export.llava import LLAVA
 from edgebench.export.manifests import stamped
 from edgebench.export.text import speech_of, text_of
 from edgebench.export.vision_language import config_of, image_tokens
-from edgebench.export.vision_language_parity import load_reference, measured
+from edgebench.export.vision_language_parity import measured
 from edgebench.manifest import file_fact
 from edgebench.recipes import load_recipe
 

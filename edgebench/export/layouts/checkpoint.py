@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import preprocess_of, source_from
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import preprocess_of, source_from
 from edgebench.export.empty import empty_model, source_names
-from edgebench.export.graphs import quiet
 from edgebench.export.layouts.presented import Presented, weight_files
 from edgebench.export.layouts.tokenizer import write_tokenizer
 from edgebench.export.text import speech_of

@@ -13,8 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import read_json
 from edgebench.errors import CheckpointError
-from edgebench.export.checkpoint import read_json
 from edgebench.export.layouts.checkpoint import Parts, assembled, text_config
 from edgebench.export.layouts.presented import Place, open_weights
 from edgebench.export.layouts.vision import as_llava, tower_config, tower_places

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.checkpoints.files import read_json
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import read_json
 from edgebench.export.shards import CHUNK_BYTES, Shards
 
 if TYPE_CHECKING:

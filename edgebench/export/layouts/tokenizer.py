@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.checkpoints.files import read_json
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, one_line
-from edgebench.export.checkpoint import read_json
-from edgebench.export.graphs import quiet
 from edgebench.manifest import file_fact
 
 if TYPE_CHECKING:

@@ -65,7 +65,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def decoder(checkpoint: Path, *, positions: bool) -> Any:
     """The checkpoint as one graph with a cache; without `position_ids` it counts them itself."""
-    from edgebench.export.graphs import quiet, trace
+    from edgebench.checkpoints.quiet import quiet
+    from edgebench.export.graphs import trace
 
     class Decoder(torch.nn.Module):  # type: ignore[misc,name-defined] # torch is imported by name
         def __init__(self, model: Any) -> None:

@@ -23,8 +23,10 @@ onnx = pytest.importorskip("onnx")
 def published(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Path:
     """The twin in that layout: graphs in onnx/, all logits, attention_mask and position_ids, an fp16 variant."""
     from edgebench.cache import cache_names
-    from edgebench.export.graphs import quiet, trace
-    from edgebench.export.wrappers import PortableDecoder, VisionPart
+    from edgebench.checkpoints.quiet import quiet
+    from edgebench.checkpoints.vision import VisionPart
+    from edgebench.export.graphs import trace
+    from edgebench.export.wrappers import PortableDecoder
 
     class AllLogits(PortableDecoder):
         def forward(self, first: Any, attention_mask: Any, position_ids: Any, *past: Any) -> Any:

@@ -1,0 +1,290 @@
+"""Puts samples to engines in processes of their own, and makes a record of each answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgebench.answers import judge
+from edgebench.apart import Died
+from edgebench.calls import Line, call
+from edgebench.environment import Resident, describe_host, now
+from edgebench.errors import EngineError, SampleError
+from edgebench.protocols import MODEL
+from edgebench.records import Record, Sitting
+from edgebench.runner import Query
+from edgebench.worker import Reply, Worker
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Iterator
+
+    from edgebench.benches.base import Sample
+    from edgebench.pipeline import Progress, RunPlan
+    from edgebench.protocols import Procedure
+    from edgebench.records import Store
+    from edgebench.runner import Answer
+    from edgebench.sensors.watch import Watch
+    from edgebench.trace import Knowledge
+    from edgebench.worker import WorkerPlan
+
+FAILURES_IN_A_ROW = 10
+"""So many engine errors in a row end the sitting: the fault is not the samples'."""
+
+
+class Desk:
+    """Puts samples to the workers, starts one when the first sample needs it, and starts it again when it dies."""
+
+    def __init__(
+        self,
+        worker: WorkerPlan,
+        store: Store,
+        sitting: int,
+        plan: RunPlan,
+        progress: Progress,
+        watch: Watch,
+        protocol: Procedure | None = None,
+        *,
+        remote: bool = False,
+    ) -> None:
+        self._plan, self._store, self._sitting, self._run, self._progress = worker, store, sitting, plan, progress
+        self._watch, self._protocol, self._remote = watch, protocol, remote
+        self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
+        self._workers: dict[str, Worker] = {}
+        self._line: Line | None = None
+        self._peaks: dict[str, Reply] = {}
+        self._costs: list[dict[str, Any]] = []
+        """Of the calls of the sample at hand."""
+        self._warm: set[str] = set()
+        self._described = False
+        self._deaths = 0
+        self._failures = 0
+        self._end: EngineError | None = None
+        """Why no further question is asked."""
+        how = worker.how.perturbation
+        self._facts = {} if how is None else how.facts()
+        self.look_up: Callable[[str], Knowledge] | None = None
+
+    def record(self, sample: Sample, suits: bool, stack: contextlib.ExitStack) -> Record:
+        """The record of one sample.
+
+        Raises:
+            EngineError: the engine cannot be started, or fails again and again.
+        """
+        record = self._blank(sample, suits)
+        if record.error is not None or record.not_asked is not None:
+            return record
+
+        def ask(who: str, query: Query) -> Answer:
+            reply = self._ask(query, stack, who)
+            if reply.answer is None:
+                raise SampleError(reply.error or "")
+            return reply.answer
+
+        self._costs.clear()
+        failure: Exception | None = None
+        if self._protocol is not None and self.look_up is not None:
+            record, failure = self._protocol.put(record, sample, ask, self.look_up)
+        else:
+            try:
+                record = replace(record, **vars(ask(MODEL, Query(sample.id, sample.images, sample.question))))
+            except (SampleError, Died) as error:
+                failure = error
+        if isinstance(failure, Died):
+            self._count_death(failure, f"sample {sample.id!r}")
+            return replace(record, error=f"engine: {failure}")
+        record = replace(
+            record,
+            peak_memory_bytes=self._peak(lambda reply: reply.peak_memory_bytes),
+            peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
+            peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
+            **self._cost(),
+        )
+        if failure is not None:
+            if not isinstance(failure, SampleError):
+                raise failure
+            self._count_failure(failure.what)
+            return replace(record, error=failure.what)
+        return self._judged(record)
+
+    def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
+        """The records of samples that a model elsewhere is asked, in the order of their answers.
+
+        Raises:
+            EngineError: it is not there, or fails again and again.
+        """
+        settled: list[Record] = []
+        waiting: dict[str, Record] = {}
+
+        def queries() -> Iterator[Query]:
+            for sample, suits in asked:
+                record = self._blank(sample, suits)
+                if record.error is not None or record.not_asked is not None:
+                    settled.append(record)
+                    continue
+                waiting[sample.id] = record
+                alone = Query(sample.id, sample.images, sample.question)
+                yield alone if self._protocol is None else self._protocol.single(sample)
+
+        for found in call(self._plan, queries(), self._describe_call):
+            yield from settled
+            settled.clear()
+            yield self._filled(waiting.pop(found.query.id), found.answer, found.error)
+        yield from settled
+
+    def _blank(self, sample: Sample, suits: bool) -> Record:
+        """What is known of a sample before it is asked; whether it is asked at all."""
+        record = Record(
+            id=sample.id,
+            sitting=self._sitting,
+            target=sample.target,
+            category=sample.category,
+            options=dict(sample.question.options) or None,
+            forged_option=sample.question.forged_option,
+            facts=sample.facts | self._facts,
+        )
+        if sample.problem is not None:
+            return replace(record, error=sample.problem)
+        if not suits:
+            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+        return record
+
+    def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
+        """With what came back for it."""
+        if answer is None:
+            self._count_failure(error or "")
+            return replace(record, error=error)
+        return self._judged(replace(record, **vars(answer)))
+
+    def _judged(self, record: Record) -> Record:
+        self._failures = 0
+        letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
+        return replace(record, answer=letter, method=method)
+
+    def _describe_call(self, facts: dict[str, Any]) -> None:
+        """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
+        self._store.append(
+            Sitting(
+                sitting=self._sitting,
+                started=now(),
+                host=describe_host(),
+                engine=facts,
+                load_ns=None,
+                memory_method="unknown: the model is elsewhere",
+                profile=self._plan.profile.name,
+            )
+        )
+
+    def _peak(self, of: Callable[[Reply], int | None]) -> int | None:
+        """Of all engines' processes together; they need not have been at their peaks at once."""
+        known = [of(reply) for reply in self._peaks.values()]
+        return sum(n for n in known if n is not None) if known and None not in known else None
+
+    def _cost(self) -> dict[str, Any]:
+        """When the sample was put, how long its calls took and at which energy, added up."""
+        if not self._costs:
+            return {}
+        energy = [cost["energy_j"] for cost in self._costs]
+        return {
+            "asked_unix_ns": self._costs[0]["asked_unix_ns"],
+            "took_ns": sum(cost["took_ns"] for cost in self._costs),
+            "energy_j": None if None in energy else round(sum(energy), 6),
+        }
+
+    def _ask(self, query: Query, stack: contextlib.ExitStack, who: str = MODEL) -> Reply:
+        if self._remote:
+            return self._ask_elsewhere(query, stack)
+        if not self._described and who != MODEL:
+            # A sitting is described by the run's own artifact, whoever is asked first.
+            self._describe(self._start(MODEL, stack), None)
+        worker = self._workers.get(who) or self._start(who, stack)
+        try:
+            if who not in self._warm:
+                warmup = worker.ask(replace(query, warmup=True)).answer if self._run.warmup else None
+                self._warm.add(who)
+                if not self._described:
+                    self._describe(worker, warmup.stages_ns["total"] if warmup else None)
+                self._watch.begin(self._workers.get(MODEL, worker).pid)
+            mark = self._watch.mark()
+            reply = worker.ask(query)
+        except Died:
+            del self._workers[who]
+            self._warm.discard(who)
+            raise
+        self._costs.append(self._watch.since(mark))
+        self._peaks[who] = reply
+        return reply
+
+    def _ask_elsewhere(self, query: Query, stack: contextlib.ExitStack) -> Reply:
+        """One call of several to a model that is not here: the next one needs its answer."""
+        if self._line is None:
+            self._line = stack.enter_context(Line(self._plan))
+        found = self._line.ask(query)
+        if not self._described:
+            self._describe_call(self._line.facts())
+            self._described = True
+        return Reply(found.answer, found.error, None, Resident(None, None))
+
+    def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
+        while self._end is None:
+            try:
+                self._workers[who] = stack.enter_context(
+                    Worker(self._worker_plan(who), self._run.limits, self._progress.say)
+                )
+            except Died as death:
+                self._count_death(death, "loading", again=not death.overdue)
+            else:
+                return self._workers[who]
+        raise self._end
+
+    def _worker_plan(self, who: str) -> WorkerPlan:
+        artifact = None if self._protocol is None else self._protocol.detectors.get(who)
+        if artifact is None:
+            return self._plan
+        text = artifact.manifest.text
+        style = "default" if text is None else text.prompt_style
+        limit = self._run.max_new_tokens or (512 if text is None else text.max_new_tokens)
+        how = replace(self._plan.how, prompt_style=style, max_new_tokens=limit)
+        return replace(self._plan, artifact=artifact, how=how)
+
+    def _describe(self, worker: Worker, warmup: int | None) -> None:
+        ready = worker.ready
+        line = Sitting(
+            sitting=self._sitting,
+            started=now(),
+            host=describe_host(),
+            engine=ready.facts,
+            load_ns=ready.load_ns,
+            warmup_ns=warmup,
+            memory_after_load_bytes=ready.memory_bytes,
+            anonymous_after_load_bytes=ready.resident.anonymous,
+            file_backed_after_load_bytes=ready.resident.file_backed,
+            memory_method=ready.memory_method,
+            memory_kinds_method=ready.kinds_method,
+            profile=self._plan.profile.name,
+            limits=self._run.limits,
+            device=self._plan.profile,
+            energy_source=self._watch.energy_source,
+            no_energy=self._watch.why_no_energy,
+        )
+        self._store.append(line)
+        self._described = True
+
+    def _count_death(self, death: Died, where: str, *, again: bool = True) -> None:
+        self._deaths += 1
+        allowed = self._run.limits.restarts
+        if again and self._deaths <= allowed:
+            self._progress.note(f"{where}: {death}; it is started again ({self._deaths} of {allowed})")
+            return
+        self._end = EngineError(
+            f"{where}: {death}" + (f"; it was started again {allowed} times (--restarts)" if again else ""),
+            hint="what was answered is kept; --resume continues, --retry-failed asks the failed samples too",
+        )
+
+    def _count_failure(self, error: str) -> None:
+        self._failures = self._failures + 1 if error.startswith("engine: ") else 0
+        if self._failures >= FAILURES_IN_A_ROW:
+            raise EngineError(
+                f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
+                hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
+            )

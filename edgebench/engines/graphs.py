@@ -1,0 +1,136 @@
+"""What all engines that run an artifact's graphs have in common: which graph is called with what."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from edgebench.cache import step_inputs, wanted_logits
+from edgebench.errors import EdgebenchError, EngineError, MissingExtraError, one_line
+from edgebench.forged import p_forged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from edgebench.manifest import Artifact
+    from edgebench.profiles import DeviceProfile
+
+
+class Cache(Protocol):
+    """The decoder with the keys and values of what it has read."""
+
+    past: int
+    """Tokens that it holds."""
+
+    def begin(self, tokens: int, keep: int = 0) -> None:
+        """Forget everything but the first `keep` tokens, where it can; `tokens` will be held after the prompt."""
+
+    def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
+        """One call of the decoder over `tokens` more tokens; its logits."""
+
+
+class GraphEngine:
+    """An engine but for loading: a runtime's own file adds that, `facts`, `_call` and its cache."""
+
+    NAME: ClassVar[str]
+    """In the table of engines."""
+
+    def __init__(self, artifact: Artifact | None, profile: DeviceProfile) -> None:
+        if artifact is None:
+            raise EngineError(f"the engine {self.NAME!r} needs an artifact", hint="run `edgebench export` first")
+        self.artifact = artifact
+        self.profile = profile
+        self._cache: Cache | None = None
+
+    def need(self, package: str, extra: str) -> None:
+        """Refuse to load where a package is not installed.
+
+        Raises:
+            MissingExtraError: it is not.
+        """
+        if find_spec(package) is None:
+            raise MissingExtraError(
+                f"the engine {self.NAME!r} needs {package}", hint=f"pip install 'edgebench[{extra}]'"
+            )
+
+    @property
+    def keeps_prefix(self) -> bool:
+        """Whether `prefill` can keep the beginning of the cache."""
+        return True
+
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
+        return p_forged(self.artifact.manifest, self._run("classifier", {"pixel_values": pixels})[0])
+
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """P(forged). int64 [tokens] -> float32 [1]."""
+        inputs = {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
+        return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
+
+    def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
+        features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]
+        return features.reshape(-1, features.shape[-1]).astype(np.float32, copy=False)
+
+    def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32], *, keep: int = 0) -> NDArray[np.float32]:
+        """float32 [vocab] behind the prompt."""
+        if self._cache is None:
+            raise EngineError("the artifact is no language model", where=self.artifact.folder)
+        self._cache.begin(len(ids), keep)
+        return self._decode(self._first(ids, features)[:, self._cache.past :])
+
+    def step(self, token: int) -> NDArray[np.float32]:
+        """float32 [vocab] behind one more token."""
+        ids = np.array([[token]], dtype=np.int64)
+        return self._decode(self._run("embed", {"input_ids": ids})[0] if self._embeds else ids)
+
+    def _call(self, name: str, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """One graph without a cache, by the manifest's name: its outputs in order. It may raise anything."""
+        raise NotImplementedError
+
+    @property
+    def _embeds(self) -> bool:
+        return "embed" in self.artifact.manifest.graphs
+
+    def _first(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[Any]:
+        """What the decoder reads of the prompt: ids, or embeddings with the features in their places."""
+        if not self._embeds:
+            return ids[None]
+        text = self.artifact.manifest.text
+        places = np.zeros(len(ids), dtype=bool) if text is None or text.images is None else ids == text.images.id
+        if int(places.sum()) != len(features):
+            raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
+        # The embedding may have no row for the image token, whose place a feature takes.
+        embeds = self._run("embed", {"input_ids": np.where(places, 0, ids)[None]})[0].astype(np.float32, copy=False)
+        if len(features):
+            embeds[0, places] = features
+        return embeds
+
+    def _decode(self, first: NDArray[Any]) -> NDArray[np.float32]:
+        cache = self._cache
+        if cache is None:
+            raise EngineError("the artifact is no language model", where=self.artifact.folder)
+        graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([first.shape[1] - 1], dtype=np.int64)
+        feeds = step_inputs(graph, first, cache.past, wanted)
+        try:
+            logits = cache.run(feeds, first.shape[1])
+        except Exception as error:  # runtimes raise their own untyped exceptions
+            raise EngineError(f"the decoder failed: {one_line(error)}") from error
+        last: NDArray[np.float32] = wanted_logits(graph, logits, wanted)[0]
+        return last.astype(np.float32, copy=False)
+
+    def _run(self, name: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        graph = self.artifact.manifest.graphs.get(name)
+        if graph is None:
+            raise EngineError(f"the artifact has no graph {name!r}", where=self.artifact.folder)
+        # Graphs that others exported may take half precision.
+        types = {fact.name: fact.dtype for fact in graph.inputs}
+        feeds = {key: value.astype(types.get(key, value.dtype), copy=False) for key, value in inputs.items()}
+        try:
+            return self._call(name, feeds)
+        except EdgebenchError:
+            raise
+        except Exception as error:  # runtimes raise their own untyped exceptions
+            raise EngineError(f"the graph {name!r} failed: {one_line(error)}") from error

@@ -1,0 +1,81 @@
+"""Run folders with records that are known in advance, written by the store itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from edgebench.benches.taxonomy import categories
+from edgebench.environment import describe_host
+from edgebench.records import FORMAT, ArtifactFact, DataFact, Record, RunHeader, Settings, Sitting, Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASKS = ("BC", "SLS", "SLD", "TL")
+PARITY: dict[str, Any] = {
+    "rows": [{"what": "decode", "max_abs_difference": 0.1, "top1_agreement": 1.0}],
+}
+
+
+def write_run(
+    folder: Path,
+    *,
+    precision: str = "fp32",
+    seed: int = 0,
+    slower: float = 1.0,
+    wrong: int = 0,
+    questions: int = 400,
+    name: str = "a model",
+    task: str | None = None,
+    peak: int = 150 << 20,
+    **settings: Any,
+) -> Path:
+    """A finished run of a vision-language model.
+
+    Args:
+        folder: new.
+        precision: of the artifact.
+        seed: of the times.
+        slower: all times are multiplied by it.
+        wrong: so many questions more are answered wrongly than the quarter that always are.
+        questions: how many are asked.
+        name: the model's.
+        task: every question's, in place of four in turn.
+        peak: memory of the engine's process, in bytes.
+        settings: in place of the usual ones.
+    """
+    chosen = Settings("ort", "default", "forensics", "generate", "strict", "llava", "lossless", 8, None)
+    artifact = ArtifactFact(name, "llava", "ort", precision, 4 << 20, "a" * 64, "b" * 64, "c" * 64, PARITY)
+    data = DataFact("ForensicsBench.tsv", 1, "fingerprint", questions)
+    header = RunHeader(FORMAT, "2026-05-01T10:00:00.000+00:00", "0.1.0", replace(chosen, **settings), artifact, data)
+    slugs = sorted(categories())[:6]
+    draw = random.Random(seed)
+    with Store.create(folder, header) as store:
+        store.append(Sitting(1, header.created, describe_host(), {"engine": "ort"}, 10**8, "VmHWM", "cpu"))
+        for k in range(questions):
+            right = k % 4 != 0 and not (k % 4 == 1 and k // 4 < wrong)
+            parts = [int(slower * part * draw.lognormvariate(0, 0.4)) for part in (2e6, 9e6, 12e6, 1e6)]
+            stages = dict(zip(("preprocess", "vision", "prefill", "decode"), parts, strict=True))
+            store.append(
+                Record(
+                    id=str(k),
+                    sitting=1,
+                    target="A",
+                    category=slugs[k % len(slugs)],
+                    answer="A" if right else "B",
+                    method="letter",
+                    text="A" if right else "B",
+                    option_logprobs={"A": -0.1, "B": -2.4},
+                    finish="stop",
+                    stages_ns={"read": 1000, **stages, "total": sum(parts)},
+                    output_tokens=2 if k % 2 else 1,
+                    prompt_tokens=70,
+                    peak_memory_bytes=peak,
+                    options={"A": "real", "B": "forged\tor not"},
+                    forged_option="B",
+                    facts={"task": task or TASKS[k % 4]},
+                )
+            )
+    return folder
