@@ -69,6 +69,9 @@ def test_the_missions_lines_are_understood(cli: Cli, exports: Exports, tsv: Path
     data.rename(cli.folder / "LMUData" / "ForensicsBench.tsv")
     done = cli("run", "--engine", "trt", "--bench", "forensics", "--limit", 3)
     assert done.code == 7
+    assert "--dialect portable" in done.err
+    done = cli("run", "--engine", "ort", "--provider", "tensorrt", "--bench", "forensics", "--limit", 3)
+    assert done.code == 7
     assert "no provider 'tensorrt'" in done.err
     assert "edgebench[gpu]" in done.err
     done = cli("run", "--engine", "ort", "--bench", "forensics", "--limit", 3, "--max-new-tokens", 2, "--json")
