@@ -211,7 +211,8 @@ def _memory(summary: dict[str, Any]) -> Table:
         ("load time", UNKNOWN if summary["load_ms"] is None else f"{milliseconds(summary['load_ms'])} ms"),
     ]
     if prepack_s is not None:
-        rows.append(("pre-packing the weights, once, before loading", f"{prepack_s:.1f} s"))
+        what = "building the plans" if (summary["engine"] or {}).get("plans") else "pre-packing the weights"
+        rows.append((f"{what}, once, before loading", f"{prepack_s:.1f} s"))
     kinds = memory["kinds_method"] or UNKNOWN
     note = f"peak: {memory['method'] or UNKNOWN}; anonymous memory cannot be dropped, file-backed can: {kinds}"
     return Table("Memory", ("", ""), tuple(rows), note)
