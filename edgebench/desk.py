@@ -83,11 +83,12 @@ class Desk:
 
         self._costs.clear()
         failure: Exception | None = None
+        found: dict[str, Any] = {}
         if self._protocol is not None and self.look_up is not None:
             record, failure = self._protocol.put(record, sample, ask, self.look_up)
         else:
             try:
-                record = replace(record, **vars(ask(MODEL, Query(sample.id, sample.images, sample.question))))
+                found = vars(ask(MODEL, Query(sample.id, sample.images, sample.question)))
             except (SampleError, Died) as error:
                 failure = error
         if isinstance(failure, Died):
@@ -99,6 +100,7 @@ class Desk:
             peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
             peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
             **self._cost(),
+            **found,
         )
         if failure is not None:
             if not isinstance(failure, SampleError):
