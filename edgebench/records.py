@@ -1,7 +1,7 @@
 """One record per question, and the crash-safe store that keeps them.
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
-appended). A line is either a sitting (one process of `edgebench run` at work) or an answer. A line is complete
+appended). A line is a sitting (one process of `edgebench run` at work), an answer or an offline window. A line is complete
 when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No
 line is changed: a failed question that is asked again gets another record, and the newer one counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
@@ -21,8 +21,10 @@ from edgebench.config import build
 from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.lock import lock as take_lock
 from edgebench.profiles import DeviceProfile
 from edgebench.trace import Call
+from edgebench.windows import Window
 from edgebench.work import Work
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ HEADER = "run.json"
 RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint"
 """In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
+_LINE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 NO_ANSWER = "Z"
 """The letter that the published benchmarks give to an answer without an option."""
 
@@ -68,6 +71,9 @@ class Settings:
     """Where the model is, of an engine whose model is elsewhere."""
     options: tuple[str, ...] = ()
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
+    scenario: str = "single-stream"
+    batch: int | None = None
+    """Offline: the most questions in one call."""
 
 
 @dataclass(frozen=True)
@@ -217,11 +223,16 @@ class Record:
     """Why the question was left out: it does not suit this kind of model. It counts neither way."""
 
 
+_KINDS: dict[type, str] = {Sitting: "sitting", Record: "answer", Window: "window"}
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain = dataclasses.asdict(value)
+    # `asdict` copies each value of each record, which takes longer than writing it.
+    plain = dict(vars(value)) if isinstance(value, Record) else dataclasses.asdict(value)
     if plain.get("trace"):
-        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in plain["trace"]]
+        calls = map(dataclasses.asdict, plain["trace"])
+        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in calls]
     return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
 
 
@@ -241,14 +252,14 @@ class Run:
         newest: dict[str, int] = {}
         count = 0
         for count, kind, value in self._raw():
-            if kind != "sitting":
+            if kind == "answer":
                 newest[str(value.get("id"))] = count
         # Lines that a run at work appends meanwhile are not read.
         for number, kind, value in itertools.islice(self._raw(), count):
             where = f"{self.folder / RECORDS}:{number}"
             if kind == "sitting":
                 yield build(Sitting, value, where=where, error=RunError)
-            elif newest[str(value.get("id"))] == number:
+            elif kind == "answer" and newest[str(value.get("id"))] == number:
                 yield build(Record, value, where=where, error=RunError)
 
     def _raw(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -274,6 +285,12 @@ class Run:
     def records(self) -> Iterator[Record]:
         """The answers, in order."""
         return (line for line in self.lines() if isinstance(line, Record))
+
+    def windows(self) -> Iterator[Window]:
+        """Of an offline run, in order."""
+        for number, kind, value in self._raw():
+            if kind == "window":
+                yield build(Window, value, where=f"{self.folder / RECORDS}:{number}", error=RunError)
 
     def sittings(self) -> list[Sitting]:
         """The sittings, in order."""
@@ -329,7 +346,7 @@ class Store:
     def _open(cls, folder: Path) -> Store:
         try:
             lock = (folder / "lock").open("ab")
-            if not _lock(lock):
+            if not take_lock(lock):
                 lock.close()
                 raise RunError("is being written by another edgebench", where=folder, hint="wait for it or stop it")
             stream = (folder / RECORDS).open("ab", buffering=0)
@@ -354,10 +371,10 @@ class Store:
         if end < size:
             os.ftruncate(self._stream.fileno(), end)
 
-    def append(self, line: Sitting | Record) -> None:
+    def append(self, line: Sitting | Record | Window) -> None:
         """Write one line; when this returns, a kill of the process no longer loses it."""
-        kind = "sitting" if isinstance(line, Sitting) else "answer"
-        raw = json.dumps({"kind": kind, **to_json(line)}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        kind = _KINDS[type(line)]
+        raw = _LINE.encode({"kind": kind, **to_json(line)}).encode() + b"\n"
         try:
             written = self._stream.write(raw)
         except OSError as error:
@@ -402,16 +419,3 @@ def _read_header(folder: Path) -> RunHeader:
     if isinstance(value, dict) and value.get("format") != FORMAT:
         raise RunError(f"format {value.get('format')!r} is not {FORMAT!r}", where=path)
     return build(RunHeader, value, where=str(path), error=RunError)
-
-
-def _lock(stream: IO[bytes]) -> bool:
-    """Take an exclusive lock that ends with the process; True where the system has no such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

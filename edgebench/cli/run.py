@@ -74,6 +74,14 @@ LONGEST_S = 1e6
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
 @click.option(
+    "--scenario",
+    type=click.Choice(["single-stream", "offline"]),
+    default="single-stream",
+    show_default=True,
+    help="One question at a time with its latency, or many at once (prompts of one length together): samples a second.",
+)
+@click.option("--batch", type=click.IntRange(1, 4096), help="offline: the most questions in one call.  [default: 8]")
+@click.option(
     "--reuse",
     is_flag=True,
     help="Questions about the same pictures as the one before take their features, and the cache of what the prompts "

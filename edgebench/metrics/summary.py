@@ -34,6 +34,7 @@ LATENCY = (
     "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
     "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
 )
+OFFLINE = "offline: questions are timed together, so that no latency of one is known"
 API_LATENCY = (
     "an API's latency, not a device's: wall clock from sending the request that was answered to its last byte, network "
     "and queue included, nothing asked before; retries and the making of pictures are outside of it; nearest-rank "
@@ -182,9 +183,15 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             for slug, (a, r, z, f) in sorted(tally.by_category.items())
         },
         "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values},
-        "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
+        "latency_note": OFFLINE
+        if settings.scenario == "offline"
+        else LATENCY
+        if settings.endpoint is None
+        else API_LATENCY,
         "latency_estimators": ESTIMATORS,
         "throughput": {
+            "scenario": settings.scenario,
+            "offline": _offline(run, tally.answered) if settings.scenario == "offline" else None,
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",
             "prompt_tokens_mean": float(np.mean(tally.prompt_tokens)) if tally.prompt_tokens else None,
@@ -212,6 +219,27 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
         "notes": _notes(sittings),
+    }
+
+
+def _offline(run: Run, answered: int) -> dict[str, Any]:
+    """Samples a second over the complete windows of an offline run; None where there is none."""
+    windows = list(run.windows())
+    total_ns, inside = sum(w.total_ns for w in windows), sum(w.answered for w in windows)
+    sizes: dict[int, int] = {}
+    for size in (size for w in windows for size in w.batches):
+        sizes[size] = sizes.get(size, 0) + 1
+    return {
+        "samples_per_s": inside / (total_ns / 1e9) if total_ns else None,
+        "windows": len(windows),
+        "answered_in_windows": inside,
+        "answered": answered,
+        "total_ns": total_ns,
+        "most_in_a_batch": run.header.settings.batch,
+        "batch_sizes": {str(size): count for size, count in sorted(sizes.items())},
+        "note": "answered samples of complete windows / the sum of their times, each from the encoded bytes of all its "
+        "questions to the last token; reading the bytes is outside; prompts of exactly one length go together; nothing "
+        "is prefetched. A window that was cut off, or whose process died, counts neither way",
     }
 
 
