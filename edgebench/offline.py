@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class OfflineDesk(Desk):
     """A desk that puts windows of samples. A record of it has no times: only a window has."""
 
+    WARMUP = "the first questions, one batch of them, asked once before, untimed"
     _number = 0
 
     def windows(

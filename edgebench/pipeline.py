@@ -157,13 +157,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             reuse=plan.reuse or (protocol is not None and protocol.several_calls),
             batch=batch,
         )
-        options = {} if plan.provider is None else {"provider": plan.provider}
-        if plan.memory != "normal":
-            options["memory"] = plan.memory
-        options |= plan.endpoint
-        if plan.weights is not None:
-            options["weights"] = plan.weights
-        options |= own
+        options = engine_options(plan) | own
         profile = load_profile(plan.profile)
         watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
         worker = WorkerPlan(engine, plan.artifact, profile, options, how)
@@ -205,6 +199,17 @@ def _batch(plan: RunPlan, *, remote: bool) -> int | None:
         what = f"the engine {plan.engine!r}, whose model is elsewhere" if remote else "--reuse"
         raise UsageError(f"--scenario offline does not go with {what}", hint="leave --scenario out")
     return plan.batch or DEFAULT_BATCH
+
+
+def engine_options(plan: RunPlan) -> dict[str, str]:
+    """What an engine is opened with, but for its own settings."""
+    options = {} if plan.provider is None else {"provider": plan.provider}
+    if plan.memory != "normal":
+        options["memory"] = plan.memory
+    options |= plan.endpoint
+    if plan.weights is not None:
+        options["weights"] = plan.weights
+    return options
 
 
 def own_options(plan: RunPlan) -> dict[str, str]:

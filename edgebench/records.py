@@ -38,6 +38,7 @@ RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint"
 """In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
 _LINE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+NO_WARMUP = "none"
 NO_ANSWER = "Z"
 """The letter that the published benchmarks give to an answer without an option."""
 
@@ -73,7 +74,6 @@ class Settings:
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
     scenario: str = "single-stream"
     batch: int | None = None
-    """Offline: the most questions in one call."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ class Sitting:
     """Loading the artifact into the engine, without the warm-up; None of a model that is elsewhere."""
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
+    warmup: str | None = None
+    """By which rule it was warmed up, or 'none'; None in older runs, and of a model that is elsewhere."""
     memory_after_load_bytes: int | None = None
     anonymous_after_load_bytes: int | None = None
     file_backed_after_load_bytes: int | None = None
@@ -228,7 +230,6 @@ _KINDS: dict[type, str] = {Sitting: "sitting", Record: "answer", Window: "window
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    # `asdict` copies each value of each record, which takes longer than writing it.
     plain = dict(vars(value)) if isinstance(value, Record) else dataclasses.asdict(value)
     if plain.get("trace"):
         calls = map(dataclasses.asdict, plain["trace"])

@@ -20,6 +20,7 @@ from edgebench.errors import EdgebenchError, EngineError, one_line
 from edgebench.media.pixels import in_use
 from edgebench.records import Limits
 from edgebench.runner import Answer, HowToAsk, Query
+from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -69,6 +70,24 @@ class WindowReply:
     """What came back for a window of queries."""
 
     found: Answered
+    peak_memory_bytes: int | None
+    peak: Resident
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A case of a sweep, and how long it is measured."""
+
+    case: Case
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class CaseReply:
+    """What came back for a case: its times, or the reason why there are none."""
+
+    measured: Measured | None
+    error: str | None
     peak_memory_bytes: int | None
     peak: Resident
 
@@ -130,6 +149,17 @@ class Worker:
         reply: WindowReply = self._process.receive(when, self._limits.question_s * len(queries))
         return reply
 
+    def measure(self, case: Case, rule: Rule) -> CaseReply:
+        """One case of a sweep, blocking.
+
+        Raises:
+            Died: as of `ask`; the limit is that of so many questions.
+        """
+        self._process.send(Asked(case, rule))
+        limit = rule.seconds + self._limits.question_s * (rule.count + MOST_WARMUPS + 1)
+        reply: CaseReply = self._process.receive("while it was measured", limit)
+        return reply
+
 
 def _serve(connection: Connection, plan: WorkerPlan) -> None:
     """The worker's side: load, then answer until the parent says None or is gone."""
@@ -175,8 +205,15 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: BatchRunner, asked: Query | tuple[Query, ...], watch: MemoryWatch) -> Reply | WindowReply:
-    """The answer, or the reason why there is none; those of a window."""
+def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
+    """The answer to a query, or the reason why there is none; those of a window; the times of a case."""
+    if isinstance(asked, Asked):
+        measured, reason = None, None
+        try:
+            measured = measure(runner, asked.case, asked.rule)
+        except Exception as error:  # engines of others raise what they like
+            reason = why(error)
+        return CaseReply(measured, reason, *watch.peaks())
     if isinstance(asked, tuple):
         found = runner.ask_all(asked, runner.how.batch or 1)
         return WindowReply(found, *watch.peaks())

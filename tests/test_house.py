@@ -40,11 +40,12 @@ LAYERS = [
     ["checkpoints"],
     ["engines", "export", "pack", "agent"],
     ["runner", "artifacts", "apart"],
-    ["batches"],
+    ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
     ["offline"],
     ["pipeline", "doctor"],
+    ["synthetic"],
     ["cli"],
     ["__main__"],
 ]

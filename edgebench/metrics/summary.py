@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
 from edgebench.metrics.machine import Machine
 from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
 from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
-from edgebench.records import NO_ANSWER, Sitting
+from edgebench.records import NO_ANSWER, NO_WARMUP, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
 
@@ -31,7 +31,7 @@ PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
 
 LATENCY = (
-    "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+    "wall clock of the engine's process, one question at a time; the first call is apart (first_question); "
     "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
 )
 OFFLINE = "offline: questions are timed together, so that no latency of one is known"
@@ -137,11 +137,18 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     tally = _Tally()
     machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
+    cold: set[int] = set()
+    first_ns = None
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
             machine.sit(line)
+            first_ns = line.warmup_ns
+            cold |= {line.sitting} if line.warmup == NO_WARMUP else set()
         else:
+            if line.sitting in cold and "total" in line.stages_ns and not line.trace:
+                cold.remove(line.sitting)
+                first_ns, line = line.stages_ns["total"], replace(line, stages_ns={})
             right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
             machine.add(line, right=tally.right > right)
@@ -210,6 +217,11 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         },
         **machine.found(list(read_observations(run.folder))),
         "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
+        "first_question": {
+            "ms": None if first_ns is None else first_ns / 1e6,
+            "warmup": sittings[-1].warmup if sittings else None,
+            "note": "of the last sitting, total; it is in no figure of latency",
+        },
         "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),

@@ -207,6 +207,8 @@ def _memory(summary: dict[str, Any]) -> Table:
         ("engine process, peak file-backed", mebibytes(memory["peak_file_backed_bytes"])),
         ("load time", UNKNOWN if summary["load_ms"] is None else f"{milliseconds(summary['load_ms'])} ms"),
     ]
+    if (first := summary["first_question"])["ms"] is not None:
+        rows.append(("first question, in no figure above", f"{milliseconds(first['ms'])} ms"))
     if prepack_s is not None:
         rows.append(("pre-packing the weights, once, before loading", f"{prepack_s:.1f} s"))
     kinds = memory["kinds_method"] or UNKNOWN
@@ -241,6 +243,8 @@ def _conditions(summary: dict[str, Any]) -> Table:
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if (rule := summary["first_question"]["warmup"]) is not None:
+        rows.append(("warm-up", rule))
     if settings["protocol"] is not None:
         shown_protocol = f"{settings['protocol']}, instructions {settings['prompts']}"
         if settings["knowledge"] is not None:
