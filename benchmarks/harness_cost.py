@@ -32,6 +32,9 @@ class Quiet:
     def advance(self, failed: bool) -> None:
         """Nothing."""
 
+    def say(self, step: str) -> None:
+        """Nothing."""
+
 
 def write(path: Path, count: int) -> None:
     """Questions whose image is a few bytes: the null engine never decodes it."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgebench import __version__
 from edgebench.cache import bytes_per_token
-from edgebench.engines import ENGINES
+from edgebench.engines import DIALECTS, ENGINES
 from edgebench.errors import UsageError
 from edgebench.manifest import MANIFEST, is_artifact, read_artifact
 from edgebench.recipes import load_recipe
@@ -36,7 +36,10 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
     if name is None and (engine == "null" or is_remote(engine)):
         return None
     exports = [(p.stat().st_mtime_ns, p.parent) for p in (*Path().glob(MANIFEST), *Path().glob(f"*/{MANIFEST}"))]
-    for _, folder in sorted(exports, reverse=True):
+    folders = [folder for _, folder in sorted(exports, reverse=True)]
+    if (wanted := DIALECTS.get(engine)) is not None:
+        folders.sort(key=lambda folder: read_artifact(folder, verify=False).manifest.dialect != wanted)
+    for folder in folders:
         artifact = read_artifact(folder, verify=False)
         if name is None or artifact.manifest.name == name:
             say(f"taking the newest export here: {folder}")
@@ -47,7 +50,7 @@ def find_artifact(name: str | None, engine: str, say: Any) -> Artifact | None:
             f"{recipe.name!r} has no export here",
             hint=f"run `edgebench export {recipe.name}` first, or pass the artifact's folder",
         )
-    return _embedded(say)
+    return _embedded("ort" if wanted is None else wanted, say)
 
 
 def fact_of(artifact: Artifact) -> ArtifactFact:
@@ -90,13 +93,15 @@ def check_place(engine: str, endpoint: dict[str, str]) -> bool:
     return remote
 
 
-def _embedded(say: Any) -> Artifact:
+def _embedded(dialect: Literal["ort", "portable"], say: Any) -> Artifact:
     """The embedded demo model, exported once into the user's cache."""
     from edgebench.export.run import export
     from edgebench.places import cache_folder
 
-    folder = cache_folder() / f"edgebench-demo-fp32-{__version__}"
+    folder = cache_folder() / f"edgebench-demo-fp32-{dialect}-{__version__}"
     say(f"no export here; taking the embedded demo model: {folder}")
     if is_artifact(folder):
         return read_artifact(folder)
-    return export(load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect="ort", output=folder, say=say)
+    return export(
+        load_recipe("edgebench-demo"), weights=None, precision="fp32", dialect=dialect, output=folder, say=say
+    )

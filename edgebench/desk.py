@@ -232,7 +232,9 @@ class Desk:
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
         while self._end is None:
             try:
-                self._workers[who] = stack.enter_context(Worker(self._worker_plan(who), self._run.limits))
+                self._workers[who] = stack.enter_context(
+                    Worker(self._worker_plan(who), self._run.limits, self._progress.say)
+                )
             except Died as death:
                 self._count_death(death, "loading", again=not death.overdue)
             else:

@@ -67,6 +67,9 @@ class Progress(Protocol):
     def note(self, line: str) -> None:
         """Something that the user should know at once."""
 
+    def say(self, step: str) -> None:
+        """What the engine does before it can answer."""
+
 
 @dataclass(frozen=True)
 class RunPlan:

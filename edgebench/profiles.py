@@ -45,6 +45,8 @@ class DeviceProfile:
     spinning: bool = True
     """Whether a thread that waits for the next operator of a graph stays awake. It saves its waking on a quiet
     machine, and takes the core from who works on a busy one. Between graphs none does."""
+    context_tokens: int | None = None
+    """Tokens of prompt and answer that compiled plans have room for; None: the model's context, at most 4096."""
     memory_kind: Literal["system", "unified", "discrete"] | None = None
     """system: the CPU's own. unified: CPU and GPU share it (Jetson). discrete: the GPU's own."""
     memory_mib: Figure | None = None

@@ -225,9 +225,6 @@ class Record:
     """Why the question was left out: it does not suit this kind of model. It counts neither way."""
 
 
-_KINDS: dict[type, str] = {Sitting: "sitting", Record: "answer", Window: "window"}
-
-
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
     plain = dict(vars(value)) if isinstance(value, Record) else dataclasses.asdict(value)
@@ -374,7 +371,7 @@ class Store:
 
     def append(self, line: Sitting | Record | Window) -> None:
         """Write one line; when this returns, a kill of the process no longer loses it."""
-        kind = _KINDS[type(line)]
+        kind = "window" if isinstance(line, Window) else "sitting" if isinstance(line, Sitting) else "answer"
         raw = _LINE.encode({"kind": kind, **to_json(line)}).encode() + b"\n"
         try:
             written = self._stream.write(raw)

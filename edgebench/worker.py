@@ -23,6 +23,7 @@ from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
     from types import TracebackType
     from typing import Self
@@ -92,11 +93,20 @@ class CaseReply:
     peak: Resident
 
 
+@dataclass(frozen=True)
+class Doing:
+    """What goes on before the engine is loaded."""
+
+    line: str
+
+
 class Worker:
     """The parent's side: a context manager around the engine's process."""
 
-    def __init__(self, plan: WorkerPlan, limits: Limits | None = None) -> None:
-        self._plan = plan
+    def __init__(
+        self, plan: WorkerPlan, limits: Limits | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._plan, self._say = plan, say
         self._limits = limits or Limits()
 
     def __enter__(self) -> Self:
@@ -108,7 +118,11 @@ class Worker:
         """
         self._process = Apart(_serve, self._plan, name="the engine's process")
         try:
-            first = self._process.receive("while it loaded the artifact", self._limits.load_s)
+            # The limit is on the silence: an engine that says what it builds is not ended while it does.
+            first: Any = Doing("loading the engine")
+            while isinstance(first, Doing):
+                self._say(first.line)
+                first = self._process.receive("while it loaded the artifact", self._limits.load_s)
             if isinstance(first, EdgebenchError):
                 raise first
         except BaseException:
@@ -173,6 +187,8 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
     clock = time.perf_counter_ns
     try:
         engine = load(plan.engine)(plan.artifact, plan.profile, plan.options)
+        if hasattr(engine, "say"):
+            engine.say = lambda line: connection.send(Doing(line))
         begin = clock()
         prepared = getattr(engine, "prepare", lambda: False)()
         prepare_ns = clock() - begin

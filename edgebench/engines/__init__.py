@@ -1,8 +1,10 @@
 """Engines: a manifest becomes something that answers. An engine is its file, one row here and one extra."""
 
+from typing import Literal
+
 ENGINES: dict[str, tuple[str, str]] = {
     "ort": ("edgebench.engines.ort:OrtEngine", "ONNX Runtime: CPU by default, any of its providers by --provider"),
-    "trt": ("edgebench.engines.ort:TensorRtEngine", "TensorRT, through ONNX Runtime's provider (extra `gpu`)"),
+    "trt": ("edgebench.engines.trt:TrtEngine", "TensorRT or TensorRT-RTX, plans built here (extras `trt`, `trt-rtx`)"),
     "api": (
         "edgebench.engines.api:ApiEngine",
         "a chat endpoint by --base-url and --model: hosted models, vLLM, llama.cpp, Ollama (extra `api`)",
@@ -22,3 +24,5 @@ ENGINES: dict[str, tuple[str, str]] = {
     "null": ("edgebench.engines.null:NullEngine", "does nothing and answers 'A'; measures the harness itself"),
 }
 """Name -> (class, summary)."""
+DIALECTS: dict[str, Literal["ort", "portable"]] = {"trt": "portable", "openvino": "portable"}
+"""Engine -> the only dialect of language models that it reads."""

@@ -46,7 +46,8 @@ class Engine(Protocol):
     artifact; `classify` is for the family classifier, the rest for language models.
 
     An engine that makes something for the device once and keeps it may have `prepare(self) -> bool` (whether it was
-    made now), called before it is entered; its time is told apart from loading.
+    made now), called before it is entered; its time is told apart from loading. One with an attribute `say` finds there
+    a function to call with one line on what goes on while it prepares and loads.
 
     An engine may have a class method `available() -> Availability`. It is called in a process of its own, so it may
     import what is heavy and try what may crash. Without it, `edgebench.engines.probe` imports what the engine needs.

@@ -150,15 +150,3 @@ def provider_name(wanted: str, available: list[str]) -> str:
         )
         raise EngineError(f"this ONNX Runtime has no provider {wanted!r}; it has {', '.join(sorted(short))}", hint=hint)
     return short[key]
-
-
-class TensorRtEngine(OrtEngine):
-    """TensorRT through ONNX Runtime's provider; refuses to run where that provider cannot be used."""
-
-    def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
-        super().__init__(artifact, profile, {"provider": "tensorrt", **options})
-
-    @classmethod
-    def available(cls) -> Availability:
-        """The provider TensorRT, tried."""
-        return available("tensorrt")

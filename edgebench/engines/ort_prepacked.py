@@ -5,15 +5,13 @@ model more than its file. Here a process of its own does that once per graph and
 packed weights; a session on that copy maps them, so that the system may drop and read again what it needs.
 
 A copy lies in `.ort-cache/` beside the artifact, or in the user's cache where that folder cannot be written. It is
-for one graph, one version of ONNX Runtime and one kind of CPU; its `made.json`, written last, says which.
+for one graph, one version of ONNX Runtime and one kind of CPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
-import json
 import os
 import shutil
 import signal
@@ -23,17 +21,15 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgebench.engines.kept import becoming, entry_of, find, finish, first_writable, is_whole, locked, places_of, sweep
 from edgebench.environment import cpu_identity
 from edgebench.errors import EngineError, one_line
-from edgebench.places import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from edgebench.manifest import Artifact, Graph
 
 FOLDER = ".ort-cache"
-MODEL, WEIGHTS, MADE = "model.onnx", "weights.bin", "made.json"
+MODEL, WEIGHTS = "model.onnx", "weights.bin"
 FORMAT = 1
 M_MMAP_THRESHOLD, LARGE = -3, 1 << 20
 """glibc's mallopt, and bytes."""
@@ -56,8 +52,8 @@ def prepacked(artifact: Artifact) -> tuple[dict[str, Path], bool]:
         if name in NOT_PACKED:
             continue
         facts = _made_for(graph)
-        places = (artifact.folder / FOLDER, cache_folder() / "ort" / artifact.manifest_sha256[:16])
-        known = next((p for place in places if (p := _entry(place, name, facts)) and _is_whole(p, facts)), None)
+        places = places_of(artifact, FOLDER, "ort")
+        known = find(places, name, facts, MODEL)
         if known is None:
             known = _make(artifact, name, facts, places)
             made = True
@@ -103,32 +99,6 @@ def _made_for(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _entry(place: Path, name: str, facts: dict[str, Any]) -> Path:
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-    return place / f"{name}-{key}"
-
-
-def _sidecar(entry: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads((entry / MADE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _is_whole(entry: Path, facts: dict[str, Any]) -> bool:
-    """Whether a copy was finished, is for these facts and has its files at their sizes."""
-    sidecar = _sidecar(entry)
-    if sidecar is None or sidecar.get("made_for") != facts or not isinstance(sidecar.get("bytes"), dict):
-        return False
-    try:
-        return MODEL in sidecar["bytes"] and all(
-            (entry / file).stat().st_size == size for file, size in sidecar["bytes"].items()
-        )
-    except OSError:
-        return False
-
-
 def _make(artifact: Artifact, name: str, facts: dict[str, Any], places: tuple[Path, ...]) -> Path:
     """Make one copy in the first place that can be written.
 
@@ -136,18 +106,12 @@ def _make(artifact: Artifact, name: str, facts: dict[str, Any], places: tuple[Pa
         EngineError: none can be, or it cannot be made.
     """
     graph = artifact.manifest.graphs[name]
-    place = next((p for p in places if _writable(p)), None)
-    if place is None:
-        raise EngineError(
-            "neither it nor the user's cache can be written, and low memory keeps packed weights there",
-            where=places[0],
-            hint="set EDGEBENCH_CACHE to a folder with room",
-        )
-    entry = _entry(place, name, facts)
-    with _locked(place):
-        if _is_whole(entry, facts):  # another process made it meanwhile
+    place = first_writable(places, "low memory keeps packed weights", hint="set EDGEBENCH_CACHE to a folder with room")
+    entry = entry_of(place, name, facts)
+    with locked(place):
+        if is_whole(entry, facts, MODEL):  # another process made it meanwhile
             return entry
-        _sweep(place, name, facts)
+        sweep(place, name, facts, same=("cpu",))
         needed = int(graph.bytes * DISK_FACTOR[graph.precision in {"fp16", "bf16"}])
         free = shutil.disk_usage(place).free
         if free < needed:
@@ -156,20 +120,13 @@ def _make(artifact: Artifact, name: str, facts: dict[str, Any], places: tuple[Pa
                 where=place,
                 hint="free some space, or run without --memory low",
             )
-        partial = entry.with_name(f"{entry.name}.{os.getpid()}.partial")
-        try:
+        with becoming(entry) as partial:
             _fill(partial, artifact.path(graph.model), name, facts)
-            partial.rename(entry)
-        except OSError as error:
-            raise EngineError(f"cannot be written: {error.strerror or error}", where=place) from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return entry
 
 
 def _fill(partial: Path, model: Path, name: str, facts: dict[str, Any]) -> None:
     """Let a process of its own write the copy, bring it to the disk, and then say what it is."""
-    partial.mkdir(parents=True)
     command = [sys.executable, "-m", "edgebench.engines.ort_prepacked", str(model.resolve()), str(partial.resolve())]
     # It ends when its standard input does: when this process is gone.
     with subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -187,45 +144,8 @@ def _fill(partial: Path, model: Path, name: str, facts: dict[str, Any]) -> None:
             where=model,
             hint="packing takes the memory of a normal run, once; or run without --memory low",
         )
-    sizes = {}
-    for file in (partial / MODEL, partial / WEIGHTS):
-        if file.exists():  # a graph of small weights alone has no second file
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-            sizes[file.name] = file.stat().st_size
-    with (partial / MADE).open("w", encoding="utf-8") as stream:
-        json.dump({"made_for": facts, "bytes": sizes}, stream, indent=1)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sweep(place: Path, name: str, facts: dict[str, Any]) -> None:
-    """Remove what is unfinished, and this graph's copies for this CPU that are of other weights or versions."""
-    for old in place.glob(f"{name}-*"):
-        sidecar = _sidecar(old)
-        made_for = sidecar.get("made_for") if sidecar else None
-        if not isinstance(made_for, dict) or made_for.get("cpu") == facts["cpu"]:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _writable(place: Path) -> bool:
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "lock").open("ab"):
-            return True
-    except OSError:
-        return False
-
-
-@contextlib.contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    """One maker at a time; the lock ends with its process."""
-    with (place / "lock").open("ab") as stream:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    # A graph of small weights alone has no second file.
+    finish(partial, facts, [file for file in (MODEL, WEIGHTS) if (partial / file).exists()])
 
 
 def _write_copy(model: Path, target: Path) -> None:

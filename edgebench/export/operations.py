@@ -139,7 +139,11 @@ def _of_tokens(graph: Any, precision: str, decoder: Decoder | None, weight_bytes
 
 
 def _of_pictures(graph: Any, opsets: Any) -> int | None:
-    """Operations of one picture; None where a shape could not be followed."""
+    """Operations of one item; None where a shape could not be followed, or the item has no fixed size."""
+    stored = {tensor.name for tensor in graph.initializer}
+    given = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in stored]
+    if any(not d.HasField("dim_value") for dims in given for d in dims[1:]):
+        return None
     weights = _weights(graph)
     shapes = _shapes(graph, opsets)
     total = 0

@@ -210,7 +210,8 @@ def _memory(summary: dict[str, Any]) -> Table:
     if (first := summary["first_question"])["ms"] is not None:
         rows.append(("first question, in no figure above", f"{milliseconds(first['ms'])} ms"))
     if prepack_s is not None:
-        rows.append(("pre-packing the weights, once, before loading", f"{prepack_s:.1f} s"))
+        what = "building the plans" if (summary["engine"] or {}).get("plans") else "pre-packing the weights"
+        rows.append((f"{what}, once, before loading", f"{prepack_s:.1f} s"))
     kinds = memory["kinds_method"] or UNKNOWN
     note = f"peak: {memory['method'] or UNKNOWN}; anonymous memory cannot be dropped, file-backed can: {kinds}"
     return Table("Memory", ("", ""), tuple(rows), note)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from edgebench.engines import ort_prepacked
+from edgebench.engines.kept import MADE
 from edgebench.engines.ort import OrtEngine
-from edgebench.engines.ort_prepacked import FOLDER, MADE, WEIGHTS, prepacked
+from edgebench.engines.ort_prepacked import FOLDER, WEIGHTS, prepacked
 from edgebench.errors import EngineError
 from edgebench.manifest import Artifact, read_artifact
 from edgebench.profiles import load_profile

@@ -59,6 +59,8 @@ def test_a_classifier_by_hand(tmp_path: Path) -> None:
     assert work.operations_per_item == 2 * sum(products)
     assert work.weight_bytes == 4 * (216 + 72 + 128 + 6 + 1 + 10) + 48 + 30
     assert work.precision == "int8"
+    loose = save(tmp_path / "loose.onnx", nodes, tensors, pixels=["N", 3, "H", 32])
+    assert count(loose, "classifier", "int8", None).operations_per_item is None, "of no fixed size"
     nodes.insert(4, node("Unheard", ["d"], ["d2"], domain="nobody"))
     nodes[5] = node("GlobalAveragePool", ["d2"], ["e"])
     lost = count(save(tmp_path / "lost.onnx", nodes, tensors, pixels=["N", 3, 32, 32]), "classifier", "int8", None)
