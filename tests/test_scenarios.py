@@ -18,7 +18,7 @@ from edgebench.profiles import load_profile
 from edgebench.runner import HowToAsk, Query
 from edgebench.sweep import Case, cases
 from tests import twins
-from tests.conftest import Cli, Exports, rarely
+from tests.conftest import Cli, Exports
 
 NATS = 2e-5
 """Options' log-probabilities of one batch and of one question differ by no more, in fp32."""
@@ -97,10 +97,9 @@ def test_options_of_scenarios(cli: Cli, tsv: Path) -> None:
     assert "takes one question at a time" in cli("report", "out").out
 
 
-@pytest.mark.parametrize("dialect", ["ort", rarely("portable")])
-def test_a_batch_of_the_twin(exports: Exports, dialect: str) -> None:
+def test_a_batch_of_the_twin(exports: Exports) -> None:
     """Prompts of several lengths, a picture that is broken, and two rows that end at different tokens."""
-    artifact = read_artifact(exports("fp32", dialect))
+    artifact = read_artifact(exports())
     how = HowToAsk("generate", "llava", "lossless", 6, batch=4)
     queries = []
     for number in range(9):

@@ -160,15 +160,15 @@ def _portable(language: Language, parts: Parts, from_ids: bool) -> Traced:
     from edgebench.export.wrappers import PortableDecoder
 
     c = language.config
-    rows, tokens, past = 2, 5, 3
+    tokens, past = 5, 3
     dtype = torch.float16 if parts.decoder_float == "float16" else torch.float32
-    first = torch.zeros(rows, tokens, dtype=torch.int64) if from_ids else torch.zeros(rows, tokens, c.hidden_size)
-    cache = [torch.zeros(rows, c.num_key_value_heads, past, head_dim_of(c), dtype=dtype)] * (2 * c.num_hidden_layers)
+    first = torch.zeros(1, tokens, dtype=torch.int64) if from_ids else torch.zeros(1, tokens, c.hidden_size)
+    cache = [torch.zeros(1, c.num_key_value_heads, past, head_dim_of(c), dtype=dtype)] * (2 * c.num_hidden_layers)
     past_names, present_names = cache_names(c.num_hidden_layers)
     arguments = (
         first,
-        torch.ones(rows, past + tokens, dtype=torch.int64),
-        torch.arange(past, past + tokens).expand(rows, -1).contiguous(),
+        torch.ones(1, past + tokens, dtype=torch.int64),
+        torch.arange(past, past + tokens)[None],
         torch.tensor([0, tokens - 1]),
         *(t.clone() for t in cache),
     )
@@ -179,7 +179,7 @@ def _portable(language: Language, parts: Parts, from_ids: bool) -> Traced:
         language.sources,
         inputs=[name, "attention_mask", "position_ids", "logits_index", *past_names],
         outputs=["logits", *present_names],
-        dynamic=([0, 1], [0, 1], [0, 1], [0], tuple([0, 2] for _ in cache)),
+        dynamic=([1], [1], [1], [0], tuple([2] for _ in cache)),
         opset=OPSET,
         dialect="portable",
         stored=parts.stored("decoder"),
