@@ -68,6 +68,8 @@ class Settings:
     """Where the model is, of an engine whose model is elsewhere."""
     options: tuple[str, ...] = ()
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
+    equalize: str | None = None
+    """'png' or 'jpeg96': both classes' files were made alike; see `edgebench.benches.container`."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ class Record:
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What the bench knows of the sample: file format, generator, ..."""
+    """What the bench and the file's header say of the sample: generator, container, pixels, quality, ..."""
     trace: tuple[Call, ...] = ()
     """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None

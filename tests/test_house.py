@@ -42,7 +42,7 @@ LAYERS = [
     ["runner", "artifacts", "apart"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
-    ["pipeline", "doctor"],
+    ["pipeline", "doctor", "explain"],
     ["cli"],
     ["__main__"],
 ]
