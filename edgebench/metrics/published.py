@@ -66,10 +66,10 @@ def table(name: str) -> tuple[dict[str, str], ...]:
 def _names(bench: str) -> dict[str, str]:
     """Casefolded -> the paper's name of a model."""
     if bench == MMFAKEBENCH:
-        rows = [_whole(row) for row in table("mmfakebench_multiclass")]
-        rows += [row["detector"] for row in table("mmfakebench_detectors") if row["trained_on"] != "corpus"]
+        rows = [_whole(row) for row in table("mmfakebench_published_multiclass")]
+        rows += [row["detector"] for row in table("mmfakebench_published_detectors") if row["trained_on"] != "corpus"]
     else:
-        rows = [row["model"] for row in table("forensics_scores")]
+        rows = [row["model"] for row in table("forensics_published_scores")]
     return {name.casefold(): name for name in rows}
 
 
@@ -111,8 +111,8 @@ def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
     scores = summary["scores"].get("forensics")
     if scores is None:
         return None
-    paper = next(row for row in table("forensics_scores") if row["model"] == model)
-    by_code = next(row for row in table("forensics_accuracy") if row["model"] == model)
+    paper = next(row for row in table("forensics_published_scores") if row["model"] == model)
+    by_code = next(row for row in table("forensics_published_accuracy") if row["model"] == model)
     every = {slug: float(by_code[kind.code]) / 100 for slug, kind in categories().items()}
     asked = {slug: row["answered"] for slug, row in summary["categories"].items() if row["answered"]}
     same = {slug: every[slug] for slug in asked if slug in every} if set(asked) <= set(every) else {}
@@ -160,7 +160,7 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
         return None
     split = _split(summary["data"])
     asked: dict[str, Any] = {"bench": MMFAKEBENCH}
-    detector = next((row for row in table("mmfakebench_detectors") if row["detector"] == model), None)
+    detector = next((row for row in table("mmfakebench_published_detectors") if row["detector"] == model), None)
     rows = []
     if detector is not None:
         for key, kind in (("multiclass_f1", "multiclass"), ("binary_f1", "binary")):
@@ -181,7 +181,9 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
         if agent:
             asked["knowledge"] = "wikipedia"
         for kind in ("multiclass", "binary"):
-            found = [r for r in table(f"mmfakebench_{kind}") if (_whole(r), r["prompting"]) == (model, prompting)]
+            found = [
+                r for r in table(f"mmfakebench_published_{kind}") if (_whole(r), r["prompting"]) == (model, prompting)
+            ]
             for key in MEASURES if found else ():
                 paper, own = _percent(found[0][f"{split}_{key}"]), scores[kind] or {}
                 interval = own.get("f1_interval") if key == "f1" else None
@@ -211,12 +213,12 @@ def _short(scores: Mapping[str, Any], model: str, prompting: str, split: str) ->
     """F1 of each class (validation) and the rates of following (standard prompt), where the paper has them."""
     name = next((row["mmfakebench_short"] for row in table("names") if row[MMFAKEBENCH] == model), None)
     rows = []
-    for row in table("mmfakebench_per_source_f1"):
+    for row in table("mmfakebench_published_per_source_f1"):
         if (row["model"], row["prompting"]) == (name, prompting) and split == "val" and scores["multiclass"]:
             for key, own in CLASS_OF.items():
                 paper = _percent(row[key])
                 rows.append(_row(f"F1 of {own}", paper, paper, scores["multiclass"]["classes"][own]["f1"]))
-    for row in table("mmfakebench_following") if prompting == "Standard" else ():
+    for row in table("mmfakebench_published_following") if prompting == "Standard" else ():
         if row["model"] == name:
             for key in ("match_rate", "consistency_rate"):
                 paper = _percent(row[key])
