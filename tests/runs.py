@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.benches.taxonomy import categories
 from edgebench.environment import describe_host
 from edgebench.records import FORMAT, ArtifactFact, DataFact, Record, RunHeader, Settings, Sitting, Store
+from edgebench.sensors.observation import CONDITIONS, Observation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +20,23 @@ TASKS = ("BC", "SLS", "SLD", "TL")
 PARITY: dict[str, Any] = {
     "rows": [{"what": "decode", "max_abs_difference": 0.1, "top1_agreement": 1.0}],
 }
+
+
+def write_conditions(folder: Path, *, hot: bool) -> None:
+    """Two minutes of looks at the machine; a hot one halves its clock."""
+    with (folder / CONDITIONS).open("w", encoding="utf-8") as stream:
+        for k in range(120):
+            slow = hot and k > 60
+            seen = Observation(
+                sitting=1,
+                unix_ns=10**18 + k * 10**9,
+                phase="during",
+                busy_s=float(k),
+                own_s=float(k),
+                clock_mhz=1500.0 if slow else 3000.0,
+                temperature_c=95.0 if slow else 50.0 + k / 4,
+            )
+            stream.write(json.dumps(dataclasses.asdict(seen)) + "\n")
 
 
 def write_run(

@@ -5,6 +5,7 @@ The artifact says how pictures and prompts are made, and which checkpoint it cam
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,6 +54,9 @@ class TorchEngine(GraphEngine):
         if self.dtype not in DTYPES:
             raise UsageError(f"the dtype {self.dtype!r} is unknown", hint=f"known: {', '.join(DTYPES)}")
         self.options = options
+        if not profile.spinning:
+            # OpenMP reads it when torch is loaded: in an engine's own process that is still to come.
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         for package in ("torch", "transformers"):
             self.need(package, "export")
         manifest = self.artifact.manifest

@@ -19,6 +19,7 @@ from edgebench.report.overview import overview_tables, pareto_table
 from edgebench.report.render import clean
 from edgebench.report.robustness import curves, robustness_table
 from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds, percent, run_tables
+from edgebench.report.thermal import thermal_table, traces
 
 if TYPE_CHECKING:
     from edgebench.metrics.delta import Judged
@@ -74,6 +75,7 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
         _distribution(answers, summaries, names),
         *_types(found, answers, names),
         *_robustness(runs, every_answer, every_name, main),
+        *_thermal([runs[k] for k in main], summaries, names),
     ]
     return {
         "title": _title(summaries),
@@ -125,6 +127,8 @@ def _warnings(summaries: list[dict[str, Any]], names: list[str], differences: li
             found.append(f"{name}: {s['questions']} of {summary['data']['questions']} questions, not finished")
         if s["failed"]:
             found.append(f"{name}: {s['failed']} of {s['questions']} questions failed and are left out")
+        if summary["validity"]["timing"] == "invalid":
+            found.append(f"{name}: its times are INVALID: {'; '.join(summary['validity']['reasons'])}")
         found += [f"{name}: {note}" for note in summary["notes"]]
     return found
 
@@ -308,3 +312,22 @@ def _robustness(
             }
         )
     return sections
+
+
+def _thermal(runs: list[Run], summaries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    found = traces(runs)
+    if not found:
+        return []
+    drawn = [
+        (f"{t['what'].capitalize()} over the run", plots.trace(t["lines"], f"{t['what']}, {t['unit']}")) for t in found
+    ]
+    return [
+        {
+            "title": "The machine meanwhile",
+            "text": "Of the hottest sensor and the fastest CPU; dashed lines are the GPU's. A clock that falls as the "
+            "temperature rises is a machine that was held back.",
+            "figures": drawn,
+            "legend": _legend(names),
+            "tables": [thermal_table(found, summaries, names)],
+        }
+    ]

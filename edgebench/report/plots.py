@@ -169,6 +169,30 @@ def levels(curves: Sequence[dict[str, Any]], numbers: Sequence[int], chance: flo
         return _svg(figure, "accuracy against the level", {})
 
 
+def trace(lines: Sequence[dict[str, Any]], y_label: str) -> str:
+    """What was seen of the machine over a run; the GPU's lines are dashed.
+
+    Args:
+        lines: run, of ('CPU', 'GPU'), seconds and values of each.
+        y_label: with its unit.
+    """
+    with _figure() as (figure, axes):
+        for line in lines:
+            style = series(line["run"])
+            axes.plot(
+                line["seconds"],
+                line["values"],
+                color=style["color"],
+                linewidth=1.4,
+                linestyle="--" if line["of"] == "GPU" else "-",
+            )
+            axes.plot(line["seconds"][-1:], line["values"][-1:], **style, markersize=6, linestyle="none")
+        axes.ticklabel_format(useOffset=False)
+        axes.set_xlabel("seconds since the engine began to load")
+        axes.set_ylabel(y_label)
+        return _svg(figure, f"{y_label} over the run", {})
+
+
 def _times(axes: Axes, values: Sequence[float]) -> None:
     """A logarithmic axis where values spread widely, with plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator

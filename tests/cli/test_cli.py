@@ -34,7 +34,7 @@ def test_help_says_what_it_does_and_how_it_ends(cli: Cli) -> None:
         (("rnu",), "did you mean 'run'"),
         (("export", "lava-v1.5-7b"), "did you mean 'llava-v1.5-7b'"),
         (("export", "mesonet"), "mesonet-df"),
-        (("run", "--engine", "otr"), "or 'ort'?"),
+        (("run", "--engine", "ortt"), "did you mean 'ort'"),
         (("run", "--bench", "forensic"), "forensics"),
         (("run", "--engine", "null", "--matcher", "stict", "--data", "x"), "strict"),
         (("run", "--limit", "0"), "limit"),
@@ -83,7 +83,7 @@ def test_lists(cli: Cli) -> None:
     assert set(shipped_yaml("recipes")) == {m["name"] for m in cli("models", "--json").json["models"]}
     assert cli("engines", "--json").json["engines"].keys() == ENGINES.keys()
     found = cli("benches", "--json").json
-    assert set(found["matchers"]) == {"strict", "forensicsbench-2025", "vlmevalkit-2026"}
+    assert set(found["matchers"]) == {"strict", "forensicsbench-2025", "vlmevalkit-2026", "mmfakebench-2024"}
     assert "forensics-mini" in found["benches"]
     assert "mesoinception-df" in cli("models").out
 

@@ -14,6 +14,7 @@ pytest.importorskip("cv2")
 
 from edgebench.demo.panels import GAP, TITLE
 from edgebench.demo.scenes import TILE
+from tests.conftest import rarely
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "edgebench" / "demo" / "model"
@@ -121,16 +122,30 @@ def test_card_says_what_was_measured() -> None:
     assert f"{measured['plain']['BC']['balanced']:.3f}" in card
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_measured_again_and_at_chance_with_shuffled_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole", [False, rarely(True)])
+def test_measured_again_and_at_chance_with_shuffled_pictures(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The questions about one picture, or the whole table."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     monkeypatch.syspath_prepend(str(ROOT / "training"))
     import evaluate
 
     measured = read("scores.json")
-    found = evaluate.scores(*evaluate.load_checkpoint(MODEL))
+    model, tokenizer = evaluate.load_checkpoint(MODEL)
+    if not whole:
+        asked = [(e.category, d) for e, d in evaluate.drafts() if evaluate.group_of(e.category) == "BC RGB"]
+        drafts = [d for _, d in asked]
+        plain, blind = (
+            evaluate.table(asked, evaluate.answers(model, tokenizer, seen))["BC RGB"]
+            for seen in (drafts, evaluate.shuffled(drafts, 0))
+        )
+        known = measured["plain"]["BC RGB"]
+        assert plain["n"] == known["n"]
+        assert plain["accuracy"] == pytest.approx(known["accuracy"], abs=0.015)
+        assert abs(blind["accuracy"] - CHANCE["BC"]) < 3 * (0.25 / blind["n"]) ** 0.5, blind
+        return
+    found = evaluate.scores(model, tokenizer)
     for task, chance in CHANCE.items():
         assert found["plain"][task]["accuracy"] == pytest.approx(measured["plain"][task]["accuracy"], abs=0.015)
         blind = found["shuffled"][task]

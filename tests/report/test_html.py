@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import Cli
-from tests.runs import write_run
+from tests.runs import write_conditions, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +50,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(cli.folder / "evil", precision=EVIL, name=EVIL, task=EVIL, seed=2, peak=200 << 20)
     for level in (1, 3):
         write_run(cli.folder / f"noise{level}", perturbation=f"noise:{level}", wrong=10 * level, questions=200)
+    write_conditions(cli.folder / "fp32", hot=False)
+    write_conditions(cli.folder / "int8", hot=True)
     done = cli("report", "fp32", "int8", "evil", "noise1", "noise3", "--html", "page.html")
     assert done.code == 0, done.err
     assert done.err == ""
@@ -87,6 +89,11 @@ def test_the_page_holds_text_and_pictures_and_nothing_that_runs(page: Path) -> N
     for word in ("Accuracy against latency", "Accuracy against memory", "Stages", "Total time of a question",
                  "By forgery type", "Robustness: noise", "-7.5\xa0points", "worse", "dominated"):  # fmt: skip
         assert word in seen.text, word
+    assert "its times are INVALID: the CPU's clock fell to 1500 MHz" in seen.text, (
+        "the hot machine's times are not to be believed"
+    )
+    assert "50 / 65 / 80" in seen.text
+    assert "1500 / 3000 / 3000" in seen.text
     robust = seen.text[seen.text.index("Robustness: noise") :]
     assert "75.0\xa0%" in robust, "the clean run is level 0, over the 200 questions that every level answered"
     assert "70.0\xa0%" in robust
