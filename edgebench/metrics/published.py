@@ -25,7 +25,6 @@ MMFAKEBENCH_SOURCE = "MMFakeBench, arXiv 2406.08772, Tables 2 to 6"
 QUESTIONS = {"val": 1000, "test": 10_000}
 JUDGE = "forensicsbench-2025, then ChatGPT as the judge"
 CLASS_OF = {"real": "original", "tvd": "textual", "vvd": "visual", "ccd": "mismatch"}
-MEASURES = ("f1", "precision", "recall", "accuracy")
 Condition = dict[str, Any]
 
 
@@ -107,6 +106,11 @@ def _row(what: str, paper: float | None, same: float | None, run: float | None, 
     }
 
 
+def _plain(what: str, paper: float | None, run: float | None, interval: Any = None) -> dict[str, Any]:
+    """A row of a paper that has no numbers of a part of its questions: the difference is to the whole."""
+    return _row(what, paper, paper, run, interval) | {"published_over_what_was_asked": None}
+
+
 def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
     scores = summary["scores"].get("forensics")
     if scores is None:
@@ -165,7 +169,7 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
     if detector is not None:
         for key, kind in (("multiclass_f1", "multiclass"), ("binary_f1", "binary")):
             paper, own = _percent(detector[key]), scores[kind] or {}
-            rows.append(_row(f"macro f1, {_KIND[kind]}", paper, paper, own.get("f1"), own.get("f1_interval")))
+            rows.append(_plain(f"macro F1, {_KIND[kind]}", paper, own.get("f1"), own.get("f1_interval")))
         split = "val"
     else:
         agent = settings["protocol"] == "mmd-agent"
@@ -184,11 +188,11 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
             found = [
                 r for r in table(f"mmfakebench_published_{kind}") if (_whole(r), r["prompting"]) == (model, prompting)
             ]
-            for key in MEASURES if found else ():
+            for key in _MEASURES if found else ():
                 paper, own = _percent(found[0][f"{split}_{key}"]), scores[kind] or {}
                 interval = own.get("f1_interval") if key == "f1" else None
-                what = f"accuracy, {_KIND[kind]}" if key == "accuracy" else f"macro {key}, {_KIND[kind]}"
-                rows.append(_row(what, paper, paper, own.get(key), interval))
+                what = f"{_MEASURES[key]}, {_KIND[kind]}"
+                rows.append(_plain(what, paper, own.get(key), interval))
         rows += _short(scores, model, prompting, split)
     if not rows:
         return None
@@ -201,6 +205,7 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
     }
 
 
+_MEASURES = {"f1": "macro F1", "precision": "macro precision", "recall": "macro recall", "accuracy": "accuracy"}
 _KIND = {"multiclass": "four classes", "binary": "real/fake"}
 
 
@@ -217,12 +222,12 @@ def _short(scores: Mapping[str, Any], model: str, prompting: str, split: str) ->
         if (row["model"], row["prompting"]) == (name, prompting) and split == "val" and scores["multiclass"]:
             for key, own in CLASS_OF.items():
                 paper = _percent(row[key])
-                rows.append(_row(f"F1 of {own}", paper, paper, scores["multiclass"]["classes"][own]["f1"]))
+                rows.append(_plain(f"F1 of {own}", paper, scores["multiclass"]["classes"][own]["f1"]))
     for row in table("mmfakebench_published_following") if prompting == "Standard" else ():
         if row["model"] == name:
             for key in ("match_rate", "consistency_rate"):
                 paper = _percent(row[key])
-                rows.append(_row(key.replace("_", " "), paper, paper, scores[key]))
+                rows.append(_plain(key.replace("_", " "), paper, scores[key]))
     return rows
 
 

@@ -10,17 +10,18 @@ from edgebench.report.tables import UNKNOWN, Table, percent
 
 def published_tables(found: dict[str, Any]) -> list[Table]:
     """The numbers, and the conditions that were not the same or are not known."""
+    in_part = any(row["published_over_what_was_asked"] is not None for row in found["rows"])
     rows = tuple(
         (
             row["what"],
             percent(row["published"]),
-            percent(row["published_over_what_was_asked"]),
+            *([percent(row["published_over_what_was_asked"])] if in_part else []),
             percent(row["run"], row["interval"]),
             UNKNOWN if row["difference"] is None else points(row["difference"], None),
         )
         for row in found["rows"]
     )
-    columns = ("", "published", "published, over what was asked", "this run", "difference")
+    columns = ("", "published", *(["published, over what was asked"] if in_part else []), "this run", "difference")
     others = [c for c in found["conditions"] if not c["same"]]
     alike = ", ".join(c["what"] for c in found["conditions"] if c["same"])
     return [

@@ -68,7 +68,7 @@ def test_constant_answers_are_the_published_row_and_the_agent_has_its_own() -> N
     found = published(own, "vila llama2-7b")
     assert found is not None
     lines = {line["what"]: line for line in found["rows"]}
-    for what in ("f1", "precision", "recall"):
+    for what in ("F1", "precision", "recall"):
         assert abs(lines[f"macro {what}, four classes"]["difference"]) < 0.0006, "always real is VILA's row"
     assert abs(lines["accuracy, four classes"]["difference"]) < 1e-9
     agent = published(own | {"settings": own["settings"] | {"protocol": "mmd-agent"}}, "GPT-4V ChatGPT")
