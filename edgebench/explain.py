@@ -21,6 +21,7 @@ from edgebench.artifacts import is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.base import Image
 from edgebench.benches.container import ready
+from edgebench.benches.taxonomy import FAMILY
 from edgebench.engines.others import engine_class
 from edgebench.errors import EdgebenchError, EngineError, RunError, UsageError, did_you_mean, one_line
 from edgebench.manifest import MANIFEST, read_artifact
@@ -127,6 +128,11 @@ def explain(run: Run, record: Record, means: Means, progress: Progress) -> Expla
         SampleError: the sample cannot be put to the model again.
     """
     settings = run.header.settings
+    if settings.bench in FAMILY and (settings.protocol or settings.prompts):
+        raise UsageError(
+            f"the questions of this run were put otherwise ({settings.protocol or settings.prompts}), which cannot be repeated here",
+            hint="explain a run of the plain questions",
+        )
     answer, _ = judge(record, scoring=settings.scoring, matcher=settings.matcher)
     answer, meaning = _chosen(record, answer)
     artifact = _artifact(run, means.artifact)

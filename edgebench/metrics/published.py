@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "published"
+ATTRIBUTION = "attribution"
 FORENSICS, FORENSICS_SOURCE = "forensics", "Forensics-Bench, arXiv 2503.15024v2, Tables 2 and 15 to 26"
 MMFAKEBENCH_SOURCE = "MMFakeBench, arXiv 2406.08772, Tables 2 to 6"
 QUESTIONS = {"val": 1000, "test": 10_000}
@@ -115,6 +116,9 @@ def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
     scores = summary["scores"].get("forensics")
     if scores is None:
         return None
+    protocol = summary["settings"]["protocol"]
+    if protocol is not None:
+        return _attribution(summary, model) if protocol.startswith(ATTRIBUTION) else None
     paper = next(row for row in table("forensics_published_scores") if row["model"] == model)
     by_code = next(row for row in table("forensics_published_accuracy") if row["model"] == model)
     every = {slug: float(by_code[kind.code]) / 100 for slug, kind in categories().items()}
@@ -145,6 +149,27 @@ def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
     }
 
 
+def _attribution(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
+    """Which forgery model was it: the paper has four models, and of introductions the overall score alone."""
+    paper = next((row for row in table("forensics_published_attribution") if row["model"] == model), None)
+    if paper is None:
+        return None
+    scores, introduced = summary["scores"]["forensics"], "introductions" in summary["settings"]["protocol"]
+    own = _percent(paper["overall_with_introductions" if introduced else "overall"])
+    rows = [_plain("overall", own, scores["overall"], summary["summary"]["accuracy_interval"])]
+    for name in () if introduced else PERSPECTIVES:
+        own = _percent(paper["model_perspective" if name == "model" else name])
+        rows.append(_plain(name, own, scores["perspectives"][name]["score"]))
+    asked = _forensics_asked(model) | {"protocol": None}
+    return {
+        "model": model,
+        "source": "Forensics-Bench, arXiv 2503.15024v2, Tables 4 and 13",
+        "rows": rows,
+        "conditions": _conditions(summary, asked, None),
+        "note": "which options the paper drew is not known",
+    }
+
+
 def _forensics_asked(model: str) -> dict[str, Any]:
     """How the paper asked; None is not stated."""
     asking = next(row for row in table("forensics_asking") if row["model"] == model)
@@ -153,6 +178,7 @@ def _forensics_asked(model: str) -> dict[str, Any]:
         "scoring": "generate",
         "matcher": JUDGE,
         "image_path": "official-jpeg75",
+        "prompts": "the question alone",
         "prompt_style": asking["prompt_style"] or None,
         "max_new_tokens": int(asking["max_new_tokens"]) if asking["max_new_tokens"] else None,
     }
@@ -231,9 +257,11 @@ def _short(scores: Mapping[str, Any], model: str, prompting: str, split: str) ->
     return rows
 
 
-def _conditions(summary: Mapping[str, Any], asked: Mapping[str, Any], questions: int) -> list[Condition]:
+def _conditions(summary: Mapping[str, Any], asked: Mapping[str, Any], questions: int | None) -> list[Condition]:
     """What the paper did and what the run did; `same` is None where one of them is not known."""
     settings, artifact, s = summary["settings"], summary["artifact"], summary["summary"]
+    if asked["bench"] == FORENSICS:
+        settings = settings | {"prompts": settings["prompts"] or asked["prompts"]}
     found = [_condition(what.replace("_", " "), value, settings[what]) for what, value in asked.items()]
     found.append(_condition("precision", None, None if artifact is None else artifact["precision"]))
     for what in ("perturbation", "equalize"):

@@ -29,11 +29,11 @@ def published_tables(found: dict[str, Any]) -> list[Table]:
         Table(
             "Not asked as published",
             ("condition", "published", "this run"),
-            tuple((c["what"], _said(c["published"]), _said(c["run"])) for c in others),
+            tuple((c["what"], _said(c["published"], "not stated"), _said(c["run"], UNKNOWN)) for c in others),
             f"the same: {alike or 'nothing'}",
         ),
     ]
 
 
-def _said(value: Any) -> str:
-    return "not stated" if value is None else str(value)
+def _said(value: Any, unknown: str) -> str:
+    return unknown if value is None else str(value)

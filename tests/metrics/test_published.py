@@ -102,6 +102,10 @@ def test_the_report_says_what_was_not_the_same(cli: Cli) -> None:
     other = cli("report", "run", "--published", "mPLUG-Owl2", "--json").json["published"]
     assert other["model"] == "mPLUG-Owl2"
     assert {c["what"] for c in other["conditions"] if c["same"] is False} >= {"prompt style"}
+    write_run(cli.folder / "which", name="llava-v1.6-34b", protocol="attribution of seed 0, with introductions")
+    which = cli("report", "which", "--json").json["published"]
+    assert [(line["what"], line["published"]) for line in which["rows"]] == [("overall", 0.557)]
+    assert cli("explain", "which", "0").code == 2
     refused = cli("report", "run", "--published", "mplug")
     assert refused.code == 2
     assert "mPLUG-Owl2" in refused.err
