@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgebench import __version__
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
+from edgebench.benches.container import ready
 from edgebench.desk import Desk
 from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
@@ -44,9 +45,10 @@ from edgebench.sensors.watch import Watch, check_energy, on_gpu
 from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from edgebench.benches.base import Bench
+    from edgebench.benches.base import Bench, Sample
+    from edgebench.benches.container import Equalize
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
     from edgebench.protocols import Procedure
@@ -94,6 +96,8 @@ class RunPlan:
     max_new_tokens: int | None = None
     perturb: str | None = None
     """Such as 'noise:3'."""
+    equalize: Equalize | None = None
+    """All pictures are encoded anew in this way before they are put; see `edgebench.benches.container`."""
     max_pixels: int = MAX_PIXELS
     reuse: bool = False
     warmup: bool = True
@@ -168,7 +172,8 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             worker, store, sitting, plan, progress, watch, protocol, remote=remote
         )
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
-        asked = ((s, bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
+        made_ready = _made_ready(plan)
+        asked = ((made_ready(s), bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
         with contextlib.ExitStack() as stack:
             if not remote:
                 stack.enter_context(watch)
@@ -215,6 +220,17 @@ def engine_options(plan: RunPlan) -> dict[str, str]:
     return options
 
 
+def _made_ready(plan: RunPlan) -> Callable[[Sample], Sample]:
+    """What is done to each sample before it is put, untimed: its files' facts are read, and `--equalize`."""
+    preprocess = None if plan.artifact is None else plan.artifact.manifest.preprocess
+    how: dict[str, Any] = {"max_pixels": plan.max_pixels}
+    if preprocess is not None:
+        # The published scores' own JPEG pass leaves pictures as they lie.
+        turned = "ignore" if plan.image_path == "official-jpeg75" else preprocess.orientation
+        how |= {"orientation": turned, "alpha": preprocess.alpha}
+    return lambda sample: ready(sample, plan.equalize, **how)
+
+
 def own_options(plan: RunPlan) -> dict[str, str]:
     """The engine's own settings of a plan, by name.
 
@@ -257,6 +273,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
         limit=plan.limit,
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
+        equalize=plan.equalize,
         reuse=plan.reuse,
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,

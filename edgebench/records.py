@@ -1,9 +1,9 @@
 """One record per question, and the crash-safe store that keeps them.
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
-appended). A line is a sitting (one process of `edgebench run` at work), an answer or an offline window. A line is complete
-when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No
-line is changed: a failed question that is asked again gets another record, and the newer one counts.
+appended): sittings (one process of `edgebench run` at work), answers, offline windows. A line is complete when its
+newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No line is
+changed: a failed question that is asked again gets another record, and the newer one counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
 """
 
@@ -61,7 +61,7 @@ class Settings:
     perturbation: str | None = None
     """Such as 'noise:3'; see `edgebench.media.perturb`."""
     reuse: bool = False
-    """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
+    """See `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
     """'low': the engine's low-memory mode, whose answers are the same to the bit."""
     protocol: str | None = None
@@ -74,6 +74,8 @@ class Settings:
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
     scenario: str = "single-stream"
     batch: int | None = None
+    equalize: str | None = None
+    """'png' or 'jpeg96': both classes' files were made alike; see `edgebench.benches.container`."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ class Record:
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What the bench knows of the sample: file format, generator, ..."""
+    """What the bench and the file's header say of the sample: generator, container, pixels, quality, ..."""
     trace: tuple[Call, ...] = ()
     """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None

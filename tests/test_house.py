@@ -44,7 +44,7 @@ LAYERS = [
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
     ["offline"],
-    ["pipeline", "doctor"],
+    ["pipeline", "doctor", "explain"],
     ["synthetic"],
     ["cli"],
     ["__main__"],

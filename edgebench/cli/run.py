@@ -56,6 +56,12 @@ LONGEST_S = 1e6
     show_default=True,
     help="official-jpeg75: one more JPEG pass, as in the published scores.",
 )
+@click.option(
+    "--equalize",
+    type=click.Choice(["png", "jpeg96"]),
+    help="Encode every picture anew in this way before it is put, so that the files of both classes are alike; sizes "
+    "and traces of an earlier compression stay. Not part of the timed work.",
+)
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="In place of the model's own limit.")
 @click.option(
     "--perturb",

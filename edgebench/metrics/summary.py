@@ -10,12 +10,15 @@ import numpy as np
 from edgebench.answers import is_forged, is_right, judge, says_forged
 from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
+from edgebench.metrics.container import Tally as ContainerTally
+from edgebench.metrics.container import warnings
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
 from edgebench.metrics.machine import Machine
 from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
 from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
+from edgebench.metrics.published import published
 from edgebench.records import NO_ANSWER, NO_WARMUP, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
@@ -61,6 +64,7 @@ class _Tally:
         self.cut_off = self.refused = self.retries = 0
         self.models: dict[str, int] = {}
         self.mmfakebench = MMFakeBenchTally()
+        self.files = ContainerTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
@@ -96,6 +100,7 @@ class _Tally:
         if record.model is not None:
             self.models[record.model] = self.models.get(record.model, 0) + 1
         self.mmfakebench.add(record, answer)
+        self.files.add(record, right=right)
         self._binary(record, answer)
         self._times(record)
 
@@ -154,7 +159,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
-    return {
+    found = {
         "run": run.folder.name,
         "created": header.created,
         "edgebench": header.edgebench,
@@ -178,6 +183,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             ],
         },
         "scores": _scores(tally, settings.bench),
+        "container": (files := tally.files.check()),
         "categories": {
             slug: {
                 "answered": a,
@@ -230,8 +236,9 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "engine": sittings[-1].engine if sittings else None,
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
-        "notes": _notes(sittings),
+        "notes": _notes(sittings) + warnings(files, settings.equalize),
     }
+    return found | {"published": published(found)}
 
 
 def _offline(run: Run, answered: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ MUST_AGREE = (
     "image_path",
     "limit",
     "perturbation",
+    "equalize",
     "reuse",
     "protocol",
     "prompts",

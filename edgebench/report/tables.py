@@ -108,6 +108,14 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         from edgebench.report.mmfakebench import mmfakebench_tables
 
         tables += mmfakebench_tables(summary["scores"]["mmfakebench"])
+    if summary["published"] is not None:
+        from edgebench.report.published import published_tables
+
+        tables += published_tables(summary["published"])
+    if summary["container"] is not None:
+        from edgebench.report.container import container_table
+
+        tables.append(container_table(summary["container"]))
     tables.append(_latency(summary) if summary["throughput"]["scenario"] != "offline" else offline_table(summary))
     tables.append(_memory(summary) if summary["service"] is None else _service(summary["service"]))
     if s["errors"]:
@@ -240,6 +248,7 @@ def _conditions(summary: dict[str, Any]) -> Table:
         (
             "asked by",
             f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}"
+            + (f", files made alike as {settings['equalize']}" if settings["equalize"] else "")
             + (f", perturbed {settings['perturbation']}" if settings["perturbation"] else "")
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
