@@ -1,9 +1,8 @@
 """One record per question, and the crash-safe store that keeps them.
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
-appended): sittings (one process of `edgebench run` at work), answers, offline windows. A line is complete when its
-newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No line is
-changed: a failed question that is asked again gets another record, and the newer one counts.
+appended): sittings (one process of `edgebench run` at work), answers, offline windows. A kill in the middle of a write
+leaves a torn last line, which the next sitting cuts. A question that is asked again gets another line, which counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
 """
 
