@@ -212,6 +212,8 @@ class Decoder:
     cache_dtype: str
     in_place: bool = False
     """Whether past and present may be one buffer, longer than what it holds (GroupQueryAttention)."""
+    prefill: str = ""
+    """How a prompt is computed, by which choice, and how far it agrees with the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +230,7 @@ class ParityRow:
     """Fraction of positions (or images) with the same top-1; None where there is no argmax."""
     positions: int
     kl: float | None = None
-    """Mean Kullback-Leibler divergence of the next token's distribution from the reference's, in nats; None where
-    there is none."""
+    """Mean Kullback-Leibler divergence of the next token's distribution, in nats; None where there is none."""
     perplexity: float | None = None
     """exp of the mean negative log-likelihood of a fixed text; None where there is no text."""
     reference_perplexity: float | None = None

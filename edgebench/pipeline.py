@@ -20,6 +20,7 @@ from edgebench.environment import now
 from edgebench.errors import RunError, UsageError, did_you_mean
 from edgebench.media.decode import MAX_PIXELS
 from edgebench.media.perturb import Perturbation
+from edgebench.offline import OfflineDesk
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
@@ -30,6 +31,7 @@ from edgebench.records import (
     CHECKPOINT,
     FORMAT,
     Limits,
+    Record,
     Run,
     RunHeader,
     Settings,
@@ -43,13 +45,16 @@ from edgebench.sensors.watch import Watch, check_energy, on_gpu
 from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from edgebench.benches.base import Bench, Sample
     from edgebench.benches.container import Equalize
     from edgebench.manifest import Artifact
     from edgebench.media.decode import ImagePath
     from edgebench.protocols import Procedure
+    from edgebench.windows import Window
+
+DEFAULT_BATCH = 8
 
 
 class Progress(Protocol):
@@ -96,6 +101,9 @@ class RunPlan:
     max_pixels: int = MAX_PIXELS
     reuse: bool = False
     warmup: bool = True
+    scenario: Literal["single-stream", "offline"] = "single-stream"
+    batch: int | None = None
+    """Offline: the most questions in one call of the engine."""
     memory: Literal["normal", "low"] = "normal"
     """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
     protocol: str | None = None
@@ -133,9 +141,12 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
     own = own_options(plan)
+    batch = _batch(plan, remote=remote)
     check_energy(plan.energy)
     bench: Bench = load(bench_class).open(plan.data, limit=plan.limit)
     protocol = open_protocol(bench, plan)
+    if batch is not None and protocol is not None and protocol.several_calls:
+        raise UsageError(f"--scenario offline is not for the protocol {protocol.name!r}, whose calls follow each other")
     header = _header(plan, bench, protocol)
     folder, store, done, sitting = _open_store(plan, header)
     with store:
@@ -151,18 +162,15 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             perturbation=perturbation,
             max_pixels=plan.max_pixels,
             reuse=plan.reuse or (protocol is not None and protocol.several_calls),
+            batch=batch,
         )
-        options = {} if plan.provider is None else {"provider": plan.provider}
-        if plan.memory != "normal":
-            options["memory"] = plan.memory
-        options |= plan.endpoint
-        if plan.weights is not None:
-            options["weights"] = plan.weights
-        options |= own
+        options = engine_options(plan) | own
         profile = load_profile(plan.profile)
         watch = Watch(folder, sitting, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
         worker = WorkerPlan(engine, plan.artifact, profile, options, how)
-        desk = Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote)
+        desk = (Desk if batch is None else OfflineDesk)(
+            worker, store, sitting, plan, progress, watch, protocol, remote=remote
+        )
         kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         made_ready = _made_ready(plan)
         asked = ((made_ready(s), bench.suits(kind, s)) for s in bench.samples() if s.id not in done)
@@ -172,10 +180,15 @@ def run(plan: RunPlan, progress: Progress) -> Path:
             if protocol is not None:
                 desk.look_up = protocol.begin(folder, stack)
             at_once = remote and (protocol is None or not protocol.several_calls)
-            records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
+            records: Iterator[Record | Window]
+            if isinstance(desk, OfflineDesk) and batch is not None:
+                records = desk.windows(asked, batch, stack)
+            else:
+                records = desk.called(asked) if at_once else (desk.record(*sample, stack) for sample in asked)
             for record in records:
                 store.append(record)
-                progress.advance(record.error is not None)
+                if isinstance(record, Record):
+                    progress.advance(record.error is not None)
             watch.look(last=True)
     return folder
 
@@ -189,6 +202,33 @@ def _made_ready(plan: RunPlan) -> Callable[[Sample], Sample]:
         turned = "ignore" if plan.image_path == "official-jpeg75" else preprocess.orientation
         how |= {"orientation": turned, "alpha": preprocess.alpha}
     return lambda sample: ready(sample, plan.equalize, **how)
+
+
+def _batch(plan: RunPlan, *, remote: bool) -> int | None:
+    """Offline: the most questions in one call; None where questions are asked one at a time.
+
+    Raises:
+        UsageError: the options do not go together.
+    """
+    if plan.scenario != "offline":
+        if plan.batch is not None:
+            raise UsageError("--batch is for --scenario offline")
+        return None
+    if remote or plan.reuse:
+        what = f"the engine {plan.engine!r}, whose model is elsewhere" if remote else "--reuse"
+        raise UsageError(f"--scenario offline does not go with {what}", hint="leave --scenario out")
+    return plan.batch or DEFAULT_BATCH
+
+
+def engine_options(plan: RunPlan) -> dict[str, str]:
+    """What an engine is opened with, but for its own settings."""
+    options = {} if plan.provider is None else {"provider": plan.provider}
+    if plan.memory != "normal":
+        options["memory"] = plan.memory
+    options |= plan.endpoint
+    if plan.weights is not None:
+        options["weights"] = plan.weights
+    return options
 
 
 def own_options(plan: RunPlan) -> dict[str, str]:
@@ -238,6 +278,8 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
         options=tuple(sorted(plan.engine_options)),
+        scenario=plan.scenario,
+        batch=_batch(plan, remote=is_remote(plan.engine)),
         protocol=None if protocol is None else protocol.label,
         prompts=None if protocol is None else protocol.instructions.label,
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
@@ -73,6 +73,8 @@ class HowToAsk:
     reuse: bool = False
     """Questions about the pictures of the question before take their features, and the cache of what the two prompts
     begin with. Off, every question is asked as the first one."""
+    batch: int | None = None
+    """Offline: the most questions in one call of the engine."""
 
 
 @dataclass(frozen=True)
@@ -316,20 +318,8 @@ class Runner:
         end = self.clock()
         if self.how.reuse and self.how.perturbation is None:
             self._seen = _Seen(hashes, pictures, features, ids)
-        if not np.isfinite(first).all():
-            raise SampleError("the model gave logits that are not finite")
-        logprobs = self._logprobs(first, question, conversation)
-        if logprobs is None and self.how.scoring == "logits":
-            raise SampleError(
-                "an option's letter is not one token, so its probability is not known; use --scoring generate"
-            )
-        return Answer(
-            text=None
-            if self.how.scoring == "logits"
-            else conversation.decode(tokens[:-1] if finish == "stop" else tokens),
-            score=p_forged(logprobs, question),
-            option_logprobs=logprobs,
-            finish=finish,
+        return replace(
+            self._answer(first, question, tokens, finish, conversation),
             stages_ns={
                 "preprocess": prepared - begin,
                 "vision": seen - prepared,
@@ -341,6 +331,24 @@ class Runner:
             prompt_tokens=len(ids),
             output_tokens=len(tokens),
             reused_tokens=keep,
+        )
+
+    def _answer(
+        self, first: NDArray[np.float32], question: Question, tokens: list[int], finish: str, conversation: Conversation
+    ) -> Answer:
+        """What a language model said, without times and sizes."""
+        if not np.isfinite(first).all():
+            raise SampleError("the model gave logits that are not finite")
+        logprobs = self._logprobs(first, question, conversation)
+        if logprobs is None and self.how.scoring == "logits":
+            raise SampleError(
+                "an option's letter is not one token, so its probability is not known; use --scoring generate"
+            )
+        told = None
+        if self.how.scoring != "logits":
+            told = conversation.decode(tokens[:-1] if finish == "stop" else tokens)
+        return Answer(
+            text=told, score=p_forged(logprobs, question), option_logprobs=logprobs, finish=finish, stages_ns={}
         )
 
     def _last(self, data: list[bytes]) -> tuple[_Seen | None, tuple[str, ...]]:

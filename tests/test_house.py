@@ -28,7 +28,7 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording", "work"],
-    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace"],
+    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace", "lock", "windows"],
     ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
@@ -40,9 +40,12 @@ LAYERS = [
     ["checkpoints"],
     ["engines", "export", "pack", "agent"],
     ["runner", "artifacts", "apart"],
+    ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
+    ["offline"],
     ["pipeline", "doctor", "explain"],
+    ["synthetic"],
     ["cli"],
     ["__main__"],
 ]

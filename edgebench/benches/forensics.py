@@ -83,9 +83,7 @@ class Forensics:
 
     def samples(self) -> Iterator[Sample]:
         """All questions in file order; one that cannot be asked carries its problem."""
-        for number in range(self._count):
-            identity = self._rows.ids[number]
-            row = self._rows.row(number)
+        for identity, row in zip(self._rows.ids, self._rows.walk(self._count), strict=False):
             slug = (row["category"] or "").strip()
             target = (row["answer"] or "").strip()
             try:

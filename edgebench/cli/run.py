@@ -80,6 +80,28 @@ LONGEST_S = 1e6
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
 @click.option(
+    "--scenario",
+    type=click.Choice(["single-stream", "offline", "latency"]),
+    default="single-stream",
+    show_default=True,
+    help="One question at a time with its latency; many at once (prompts of one length together): samples a second; or "
+    "latency: synthetic inputs, no benchmark.",
+)
+@click.option(
+    "--sweep",
+    metavar="SIZES",
+    help="latency: such as 'batch=1,2 images=1 prompt=128,512 output=1,16'; every combination is measured.",
+)
+@click.option(
+    "--min-seconds",
+    type=click.FloatRange(0, LONGEST_S),
+    help="latency: measure each case for so long at least.  [default: 10]",
+)
+@click.option(
+    "--min-count", type=click.IntRange(1, 1_000_000), help="latency: and so many times at least.  [default: 100]"
+)
+@click.option("--batch", type=click.IntRange(1, 4096), help="offline: the most questions in one call.  [default: 8]")
+@click.option(
     "--reuse",
     is_flag=True,
     help="Questions about the same pictures as the one before take their features, and the cache of what the prompts "
@@ -184,6 +206,14 @@ def run(
     found = {stage: find_artifact(name, engine, say) for stage, name in named.items() if name}
     options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
+    sizes, seconds, count = options.pop("sweep"), options.pop("min_seconds"), options.pop("min_count")
+    if options["scenario"] == "latency":
+        from edgebench.cli.latency import latency
+
+        return latency(chosen, engine, limits, options, sizes or "", seconds, count, as_json=as_json)
+    for name, value in (("--sweep", sizes), ("--min-seconds", seconds), ("--min-count", count)):
+        if value is not None:
+            raise click.UsageError(f"{name} is for --scenario latency")
     plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
     with Bar(f"asking {chosen.manifest.name if chosen else endpoint.get('model', engine)}") as bar:
         folder = pipeline.run(plan, bar)

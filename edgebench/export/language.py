@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgebench.checkpoints.files import copy_tokenizer, identify, read_json, source_of
@@ -16,7 +16,7 @@ from edgebench.export.gguf_weights import GgufWeights, config_of_gguf, write_tok
 from edgebench.export.initializers import write_graphs
 from edgebench.export.language_parity import parity_rows, reference_windows
 from edgebench.export.manifests import manifest_of
-from edgebench.export.precision import parts_of
+from edgebench.export.precision import parts_of, prefill_statement
 from edgebench.export.request import checked, skipped
 from edgebench.export.shards import Shards
 from edgebench.export.text import Speech, speech_of, text_of, token_ids
@@ -158,7 +158,7 @@ def export_language(request: ExportRequest) -> Manifest:
         source=checkpoint.source(parameters),
         parity=parity,
         text=text,
-        decoder=decoder,
+        decoder=replace(decoder, prefill=prefill_statement(parts, request.precision, request.dialect, parity)),
         companions=write_genai(request.folder, config, text, decoder) if request.dialect == "ort" else (),
         note=note or "",
     )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgebench.export.initializers import Stored
+    from edgebench.manifest import Parity
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8", "source"]
 """fp32, fp16: stored and computed so. bf16: stored so, computed in float32. int8, int4: weights in blocks, computed in
@@ -33,6 +34,12 @@ _CAN: dict[str, tuple[Kind, ...]] = {
     "decoder": ("fp32", "fp16", "bf16", "int8", "int4", "w8a8"),
     "lm_head": ("fp32", "fp16", "bf16", "int8", "int4"),
 }
+
+
+AGREES = 0.99
+"""Top-1 agreement from which a prefill counts as the checkpoint's."""
+PROMPT = ("text", "prefill")
+"""The rows of parity that read prompts."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,33 @@ def parts_of(precision: str, own: Mapping[str, Mapping[str, str]], where: str) -
     if ("fp16" in (chosen["decoder"], chosen["lm_head"])) and chosen["decoder"] != chosen["lm_head"]:
         raise ConfigError("decoder and lm_head are one graph: both fp16, or neither", where=where)
     return Parts(**chosen)  # type: ignore[arg-type] # each kind was looked up
+
+
+def prefill_statement(parts: Parts, precision: str, dialect: str, parity: Parity | None) -> str:
+    """How the decoder computes a prompt, why so, and whether its top-1 agreement with the checkpoint reaches `AGREES`.
+
+    Args:
+        parts: what each part became.
+        precision: what was asked for.
+        dialect: 'ort' or 'portable'.
+        parity: None where it was not measured.
+    """
+    in_blocks = "activations in int8 by blocks (MatMulNBits, accuracy_level 4)" if dialect == "ort" else "float32"
+    how = {
+        "fp16": "float16",
+        "int8": f"int8 weights, {in_blocks}",
+        "int4": f"int4 weights, {in_blocks}",
+        "w8a8": "int8 weights and activations behind a norm, the rest as int8" if dialect == "ort" else in_blocks,
+    }.get(parts.decoder, "float32")
+    said = f"{how}: what {precision!r} asks for, in prefill and decode alike"
+    known = [] if parity is None else [(r.top1_agreement, r.positions) for r in parity.rows if r.what in PROMPT]
+    shares = [(share, n) for share, n in known if share is not None]
+    if not shares:
+        return f"{said}; agreement with the checkpoint not measured"
+    total = sum(n for _, n in shares)
+    top1 = sum(share * n for share, n in shares) / total
+    verdict = "at least" if top1 >= AGREES else "less than"
+    return f"{said}; top-1 agreement with the checkpoint {100 * top1:.1f} % of {total}, {verdict} {100 * AGREES:.0f} %"
 
 
 def _stored(kind: Kind) -> Stored:

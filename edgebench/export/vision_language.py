@@ -6,7 +6,7 @@ Vision tower and projector become one graph, the token embedding another, the de
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edgebench.checkpoints.files import copy_tokenizer, identify, preprocess_of, read_json
@@ -21,7 +21,7 @@ from edgebench.export.layouts.checkpoint import Checkpoint
 from edgebench.export.layouts.original import is_original, open_original
 from edgebench.export.layouts.xtuner import is_xtuner, open_xtuner
 from edgebench.export.manifests import manifest_of
-from edgebench.export.precision import parts_of
+from edgebench.export.precision import parts_of, prefill_statement
 from edgebench.export.quantize_static import write_calibrated
 from edgebench.export.request import skipped
 from edgebench.export.shards import Shards
@@ -92,7 +92,7 @@ def export_vision_language(request: ExportRequest, family: Family) -> Manifest:
         source=checkpoint.source(parameters),
         parity=parity,
         text=text,
-        decoder=decoder,
+        decoder=replace(decoder, prefill=prefill_statement(parts, request.precision, request.dialect, parity)),
         note=note or "",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from edgebench.metrics.machine import Machine
 from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
 from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
 from edgebench.metrics.published import published
-from edgebench.records import NO_ANSWER, Sitting
+from edgebench.records import NO_ANSWER, NO_WARMUP, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
 
@@ -34,9 +34,10 @@ PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
 
 LATENCY = (
-    "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+    "wall clock of the engine's process, one question at a time; the first call is apart (first_question); "
     "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
 )
+OFFLINE = "offline: questions are timed together, so that no latency of one is known"
 API_LATENCY = (
     "an API's latency, not a device's: wall clock from sending the request that was answered to its last byte, network "
     "and queue included, nothing asked before; retries and the making of pictures are outside of it; nearest-rank "
@@ -141,11 +142,18 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     tally = _Tally()
     machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
+    cold: set[int] = set()
+    first_ns = None
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
             machine.sit(line)
+            first_ns = line.warmup_ns
+            cold |= {line.sitting} if line.warmup == NO_WARMUP else set()
         else:
+            if line.sitting in cold and "total" in line.stages_ns and not line.trace:
+                cold.remove(line.sitting)
+                first_ns, line = line.stages_ns["total"], replace(line, stages_ns={})
             right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
             machine.add(line, right=tally.right > right)
@@ -188,9 +196,15 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             for slug, (a, r, z, f) in sorted(tally.by_category.items())
         },
         "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values},
-        "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
+        "latency_note": OFFLINE
+        if settings.scenario == "offline"
+        else LATENCY
+        if settings.endpoint is None
+        else API_LATENCY,
         "latency_estimators": ESTIMATORS,
         "throughput": {
+            "scenario": settings.scenario,
+            "offline": _offline(run, tally.answered) if settings.scenario == "offline" else None,
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",
             "prompt_tokens_mean": float(np.mean(tally.prompt_tokens)) if tally.prompt_tokens else None,
@@ -209,6 +223,11 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         },
         **machine.found(list(read_observations(run.folder))),
         "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
+        "first_question": {
+            "ms": None if first_ns is None else first_ns / 1e6,
+            "warmup": sittings[-1].warmup if sittings else None,
+            "note": "of the last sitting, total; it is in no figure of latency",
+        },
         "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),
@@ -220,6 +239,27 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "notes": _notes(sittings) + warnings(files, settings.equalize),
     }
     return found | {"published": published(found)}
+
+
+def _offline(run: Run, answered: int) -> dict[str, Any]:
+    """Samples a second over the complete windows of an offline run; None where there is none."""
+    windows = list(run.windows())
+    total_ns, inside = sum(w.total_ns for w in windows), sum(w.answered for w in windows)
+    sizes: dict[int, int] = {}
+    for size in (size for w in windows for size in w.batches):
+        sizes[size] = sizes.get(size, 0) + 1
+    return {
+        "samples_per_s": inside / (total_ns / 1e9) if total_ns else None,
+        "windows": len(windows),
+        "answered_in_windows": inside,
+        "answered": answered,
+        "total_ns": total_ns,
+        "most_in_a_batch": run.header.settings.batch,
+        "batch_sizes": {str(size): count for size, count in sorted(sizes.items())},
+        "note": "answered samples of complete windows / the sum of their times, each from the encoded bytes of all its "
+        "questions to the last token; reading the bytes is outside; prompts of exactly one length go together; nothing "
+        "is prefetched. A window that was cut off, or whose process died, counts neither way",
+    }
 
 
 def _service(tally: _Tally, sittings: list[Sitting]) -> dict[str, Any]:

@@ -28,7 +28,9 @@ def artifact_tables(artifact: Artifact) -> list[Table]:
             f"{m.name}, {m.family}, {m.precision}, dialect {m.dialect}",
             ("graph", "precision", "size", "opset", "quantized"),
             graphs,
-            note=m.note,
+            note="; ".join(
+                filter(None, (m.note, f"prefill: {m.decoder.prefill}" if m.decoder and m.decoder.prefill else ""))
+            ),
         )
     ]
     if m.output == "logits":

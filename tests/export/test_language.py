@@ -99,6 +99,10 @@ def test_every_precision_keeps_its_bound_and_changes_its_weights(
     row = done.json["manifest"]["parity"]["rows"][0]
     assert 0 < row["relative_rms"] < {"fp16": 2e-3, "bf16": 1e-2, "int8": 3e-2, "int4": 0.3}[precision]
     assert row["kl"] > 0
+    said = done.json["manifest"]["decoder"]["prefill"]
+    assert f"what '{precision}' asks for" in said
+    assert f"{100 * row['top1_agreement']:.1f} % of {row['positions']}, " in said
+    assert said.endswith(f"{'at least' if row['top1_agreement'] >= 0.99 else 'less than'} 99 %")
     assert row["perplexity"] != row["reference_perplexity"]
     kinds = {
         "fp16": onnx.TensorProto.FLOAT16,
