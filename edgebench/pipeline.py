@@ -15,6 +15,7 @@ from edgebench.benches import BENCHES
 from edgebench.benches.container import ready
 from edgebench.desk import Desk
 from edgebench.endpoint import endpoint_of
+from edgebench.engines import ENGINES
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError, did_you_mean
@@ -135,7 +136,7 @@ def run(plan: RunPlan, progress: Progress) -> Path:
     perturbation = None if plan.perturb is None else Perturbation.parse(plan.perturb)
     if perturbation is not None:
         perturbation.check()
-    if plan.memory == "low" and not hasattr(load(engine), "prepare"):
+    if plan.memory == "low" and not hasattr(_built_in(plan.engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     remote = check_place(plan.engine, plan.endpoint)
     if remote and (plan.reuse or plan.provider):
@@ -231,13 +232,18 @@ def _made_ready(plan: RunPlan) -> Callable[[Sample], Sample]:
     return lambda sample: ready(sample, plan.equalize, **how)
 
 
+def _built_in(engine: str) -> Any:
+    """The class of an engine of ours; None of another package's, which may end the process that imports it."""
+    return load(ENGINES[engine][0]) if engine in ENGINES else None
+
+
 def own_options(plan: RunPlan) -> dict[str, str]:
     """The engine's own settings of a plan, by name.
 
     Raises:
         UsageError: the engine has no such setting, or takes no checkpoint.
     """
-    engine = load(engine_class(plan.engine))
+    engine = _built_in(plan.engine)
     known, found = getattr(engine, "OPTIONS", {}), {}
     for text in plan.engine_options:
         name, equals, value = text.partition("=")
@@ -258,7 +264,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None) -> RunHeade
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)
-    if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+    if fact is not None and getattr(_built_in(plan.engine), "TAKES_WEIGHTS", False):
         # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
         own = own_options(plan).get("dtype", "fp32")
         fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None, work={})

@@ -45,6 +45,9 @@ class Watch:
     def note(self, line: str) -> None:
         pass
 
+    def say(self, step: str) -> None:
+        pass
+
 
 def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real runner, tokenizer and worker around written answers; a MediaWiki; then its frozen cache, without one."""
