@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from edgebench.metrics.summary import summarize
-from edgebench.pipeline import RunPlan, run
+from edgebench.pipeline import run
+from edgebench.plan import RunPlan
 from edgebench.records import Run
 
 

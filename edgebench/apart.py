@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import sys
@@ -67,7 +68,8 @@ class Apart:
             Died: it is not there any more.
         """
         try:
-            self._connection.send(value)
+            # As `send`, which makes a pickler with a table of its own for each value.
+            self._connection.send_bytes(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
         except OSError as error:
             raise self._died("before the question reached it") from error
 

@@ -27,9 +27,9 @@ def bytes_per_token(decoder: Decoder) -> int:
     return 2 * decoder.layers * decoder.kv_heads * decoder.head_dim * np.dtype(decoder.cache_dtype).itemsize
 
 
-def empty_cache(decoder: Decoder) -> list[NDArray[np.generic]]:
-    """A cache of no tokens, [1, kv_heads, 0, head_dim] for key and value of each layer."""
-    shape = (1, decoder.kv_heads, 0, decoder.head_dim)
+def empty_cache(decoder: Decoder, rows: int = 1) -> list[NDArray[np.generic]]:
+    """A cache of no tokens, [rows, kv_heads, 0, head_dim] for key and value of each layer."""
+    shape = (rows, decoder.kv_heads, 0, decoder.head_dim)
     return [np.zeros(shape, dtype=decoder.cache_dtype) for _ in range(2 * decoder.layers)]
 
 
@@ -40,23 +40,23 @@ def step_inputs(
 
     Args:
         graph: the decoder.
-        first: what it reads: float32 [1, tokens, hidden], or token ids int64 [1, tokens].
-        past: tokens in the cache.
+        first: what it reads: float32 [rows, tokens, hidden], or token ids int64 [rows, tokens].
+        past: tokens in the cache, of each row.
         wanted: int64 [k], the positions of this call whose logits are wanted.
 
     Raises:
         ArtifactError: the graph takes an input that is not known here.
     """
-    tokens = first.shape[1]
+    rows, tokens = first.shape[:2]
     total = past + tokens
     known: dict[str, Callable[[], NDArray[np.generic]]] = {
         "inputs_embeds": lambda: first,
         "input_ids": lambda: first,
-        "position_ids": lambda: np.arange(past, total, dtype=np.int64)[None],
+        "position_ids": lambda: np.tile(np.arange(past, total, dtype=np.int64), (rows, 1)),
         "logits_index": lambda: wanted,
-        "seqlens_k": lambda: np.array([total - 1], dtype=np.int32),
+        "seqlens_k": lambda: np.full(rows, total - 1, dtype=np.int32),
         "total_sequence_length": lambda: np.array(total, dtype=np.int32),
-        "attention_mask": lambda: np.ones((1, total), dtype=np.int64),
+        "attention_mask": lambda: np.ones((rows, total), dtype=np.int64),
         "num_logits_to_keep": lambda: np.array(tokens - int(wanted.min()), dtype=np.int64),
     }
     found: dict[str, NDArray[np.generic]] = {}
@@ -69,15 +69,15 @@ def step_inputs(
 
 
 def wanted_logits(graph: Graph, logits: NDArray[np.float32], wanted: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The logits [k, vocab] of the wanted positions, of what a decoder gave, [1, positions, vocab].
+    """The logits [rows, k, vocab] of the wanted positions, of what a decoder gave, [rows, positions, vocab].
 
     A decoder without `logits_index` gives the logits of all positions, or of the last ones.
     """
     names = {fact.name for fact in graph.inputs}
     if "logits_index" in names:
-        found: NDArray[np.float32] = logits[0]
+        found = logits
     elif "num_logits_to_keep" in names:
-        found = logits[0, wanted - int(wanted.min())]
+        found = logits[:, wanted - int(wanted.min())]
     else:
-        found = logits[0, wanted]
+        found = logits[:, wanted]
     return found

@@ -11,7 +11,7 @@ from edgebench.calls import Line, call
 from edgebench.environment import Resident, describe_host, now
 from edgebench.errors import EngineError, SampleError
 from edgebench.protocols import MODEL
-from edgebench.records import Record, Sitting
+from edgebench.records import NO_WARMUP, Record, Sitting
 from edgebench.runner import Query
 from edgebench.worker import Reply, Worker
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from edgebench.benches.base import Sample
-    from edgebench.pipeline import Progress, RunPlan
+    from edgebench.plan import Progress, RunPlan
     from edgebench.protocols import Procedure
     from edgebench.records import Store
     from edgebench.runner import Answer
@@ -43,6 +43,8 @@ class Staff:
 
 class Desk:
     """Puts samples to the workers, starts one when the first sample needs it, and starts it again when it dies."""
+
+    WARMUP = "the first question, asked once before, untimed"
 
     def __init__(
         self,
@@ -94,11 +96,12 @@ class Desk:
 
         self._costs.clear()
         failure: Exception | None = None
+        found: dict[str, Any] = {}
         if self._protocol is not None and self.look_up is not None:
             record, failure = self._protocol.put(record, sample, ask, self.look_up)
         else:
             try:
-                record = replace(record, **vars(ask(MODEL, Query(sample.id, sample.images, sample.question))))
+                found = vars(ask(MODEL, Query(sample.id, sample.images, sample.question)))
             except (SampleError, Died) as error:
                 failure = error
         if isinstance(failure, Died):
@@ -110,6 +113,7 @@ class Desk:
             peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
             peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
             **self._cost(),
+            **found,
         )
         if failure is not None:
             if not isinstance(failure, SampleError):
@@ -270,6 +274,7 @@ class Desk:
             engine=ready.facts,
             load_ns=ready.load_ns,
             warmup_ns=warmup,
+            warmup=self.WARMUP if self._run.warmup else NO_WARMUP,
             memory_after_load_bytes=ready.memory_bytes,
             anonymous_after_load_bytes=ready.resident.anonymous,
             file_backed_after_load_bytes=ready.resident.file_backed,

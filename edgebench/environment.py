@@ -149,19 +149,26 @@ class MemoryWatch:
 
     def now(self) -> Resident:
         """What is resident at this moment."""
-        if self._status is None:
-            return Resident()
-        try:
-            status = os.pread(self._status, 4096, 0)
-        except OSError:
-            return Resident()
-        return Resident(_kibibytes(status, b"RssAnon:"), _kibibytes(status, b"RssFile:"))
+        return _resident(self._read())
 
     def peak(self) -> Resident:
         """The largest of each since the start; they need not have been at the same moment."""
+        return self.peaks()[1]
+
+    def peaks(self) -> tuple[int | None, Resident]:
+        """As `peak_memory_bytes` gives it, and `peak`: of one look."""
+        status = self._read()
         with self._lock:
-            self._peak |= self.now()
-            return self._peak
+            self._peak |= _resident(status)
+            return _kibibytes(status, b"VmHWM:") or peak_memory_bytes()[0], self._peak
+
+    def _read(self) -> bytes:
+        if self._status is None:
+            return b""
+        try:
+            return os.pread(self._status, 4096, 0)
+        except OSError:
+            return b""
 
     def _keep_looking(self) -> None:
         while not self._over.wait(self.PERIOD_S):
@@ -189,6 +196,10 @@ def address_space_limit_bytes() -> int | None:
 
 def _larger(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else max(a, b)
+
+
+def _resident(status: bytes) -> Resident:
+    return Resident(_kibibytes(status, b"RssAnon:"), _kibibytes(status, b"RssFile:"))
 
 
 def _kibibytes(status: bytes, name: bytes) -> int | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
 from edgebench.benches.attribution import Attribution
+from edgebench.benches.container import ready
 from edgebench.benches.forensics import Forensics
 from edgebench.benches.selected import Selected
 from edgebench.benches.taxonomy import FAMILY
@@ -21,11 +22,11 @@ from edgebench.desk import Desk, Staff
 from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
-from edgebench.errors import RunError, UsageError, did_you_mean
-from edgebench.media.decode import MAX_PIXELS
+from edgebench.errors import RunError, UsageError
 from edgebench.media.perturb import Perturbation
+from edgebench.offline import OfflineDesk
+from edgebench.plan import batch_of, built_in, engine_options, own_options
 from edgebench.profiles import load_profile
-from edgebench.prompts.matchers import DEFAULT as DEFAULT_MATCHER
 from edgebench.prompts.matchers import MATCHERS
 from edgebench.prompts.styles import style as check_style
 from edgebench.prompts.variants import load_variant
@@ -34,7 +35,7 @@ from edgebench.protocols import open_protocol
 from edgebench.records import (
     CHECKPOINT,
     FORMAT,
-    Limits,
+    Record,
     Run,
     RunHeader,
     Settings,
@@ -49,81 +50,13 @@ from edgebench.subset import half_width
 from edgebench.worker import WorkerPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from edgebench.benches.base import Bench
-    from edgebench.manifest import Artifact
-    from edgebench.media.decode import ImagePath
+    from edgebench.benches.base import Bench, Sample
+    from edgebench.plan import Progress, RunPlan
     from edgebench.prompts.variants import Variant
     from edgebench.protocols import Procedure
-
-
-class Progress(Protocol):
-    """Who watches a run."""
-
-    def begin(self, total: int, done: int) -> None:
-        """The run has `total` samples, `done` of which were answered in an earlier sitting."""
-
-    def advance(self, failed: bool) -> None:
-        """One more is on the disk."""
-
-    def note(self, line: str) -> None:
-        """Something that the user should know at once."""
-
-    def say(self, step: str) -> None:
-        """What the engine does before it can answer."""
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What `edgebench run` was asked for."""
-
-    artifact: Artifact | None
-    engine: str
-    bench: str
-    data: Path | None
-    output: Path | None
-    """None: a new folder in `runs/`."""
-    resume: bool = False
-    retry_failed: bool = False
-    """Continue the run, and ask the failed questions again."""
-    limit: int | None = None
-    provider: str | None = None
-    profile: str = "cpu"
-    scoring: Literal["generate", "logits"] = "generate"
-    matcher: str = DEFAULT_MATCHER
-    prompt_style: str | None = None
-    image_path: ImagePath = "lossless"
-    max_new_tokens: int | None = None
-    perturb: str | None = None
-    """Such as 'noise:3'."""
-    max_pixels: int = MAX_PIXELS
-    reuse: bool = False
-    warmup: bool = True
-    memory: Literal["normal", "low"] = "normal"
-    """low: weights stay in mapped files, for machines whose memory is smaller than the model; engine 'ort'."""
-    protocol: str | None = None
-    """How MMFakeBench is asked, see `edgebench.protocols`; or 'attribution' of Forensics-Bench's questions."""
-    introductions: bool = False
-    """attribution: a paragraph on each forgery model that is an option."""
-    variant: str | None = None
-    """Of the prompt: see `edgebench.prompts.variants`."""
-    subset: int | None = None
-    """So many questions, stratified by category."""
-    subset_seed: int = 0
-    prompts: str | None = None
-    knowledge: str | None = None
-    detectors: dict[str, Artifact] = field(default_factory=dict)
-    """Stage of `mixed` -> its own artifact."""
-    endpoint: dict[str, str] = field(default_factory=dict)
-    """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
-    engine_options: tuple[str, ...] = ()
-    """'name=value' each: what the engine's own `OPTIONS` lists."""
-    weights: str | None = None
-    """The checkpoint, for engines that run it and not the artifact's graphs."""
-    limits: Limits = field(default_factory=Limits)
-    energy: str = "auto"
-    """'auto', 'rapl', 'nvml', 'jetson', or an external meter's CSV; see `edgebench.sensors.energy`."""
+    from edgebench.windows import Window
 
 
 def run(plan: RunPlan, progress: Progress) -> Path:
@@ -154,18 +87,18 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
     bench_class, _ = lookup(BENCHES, first.bench, what="bench")
     remote = check_place(first.engine, first.endpoint)
     for plan in plans:
-        _check(plan, engine, remote)
+        _check(plan, remote)
     own = own_options(first)
     check_energy(first.energy)
     bench, protocol = _opened(first, load(bench_class), progress)
     kind = "vision-language" if first.artifact is None else first.artifact.manifest.kind
-    options = {} if first.provider is None else {"provider": first.provider}
-    if first.memory != "normal":
-        options["memory"] = first.memory
-    options |= first.endpoint
-    if first.weights is not None:
-        options["weights"] = first.weights
-    options |= own
+    batch = batch_of(first, remote=remote)
+    if batch is not None and protocol is not None and protocol.several_calls:
+        raise UsageError(f"--scenario offline is not for the protocol {protocol.name!r}, whose calls follow each other")
+    if batch is not None and len(plans) > 1:
+        raise UsageError("--scenario offline is not for runs that are asked side by side", hint="leave it out")
+    options = engine_options(first) | own
+    made_ready = _made_ready(first)
     variants = [load_variant(plan.variant) for plan in plans]
     headers = [_header(plan, bench, protocol, variant) for plan, variant in zip(plans, variants, strict=True)]
     with contextlib.ExitStack() as stores, contextlib.ExitStack() as stack:
@@ -174,8 +107,9 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
             stores.enter_context(store)
         total = headers[0].data.questions
         progress.begin(total * len(plans), sum(len(done) for _, _, done, _ in opened))
+        folders = [folder for folder, _, _, _ in opened]
         if all(len(done) >= total for _, _, done, _ in opened):
-            return [folder for folder, _, _, _ in opened]
+            return folders
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
         staff = Staff() if len(plans) > 1 else None
         desks = []
@@ -188,40 +122,51 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 perturbation=None if plan.perturb is None else Perturbation.parse(plan.perturb),
                 max_pixels=plan.max_pixels,
                 reuse=plan.reuse or (protocol is not None and protocol.several_calls),
+                batch=batch,
             )
             worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
-            desks.append(Desk(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
+            made = Desk if batch is None else OfflineDesk
+            desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
             stack.enter_context(watch)
         if protocol is not None:
-            for desk, (folder, _, _, _) in zip(desks, opened, strict=True):
+            for desk, folder in zip(desks, folders, strict=True):
                 desk.look_up = protocol.begin(folder, stack)
-        if remote and (protocol is None or not protocol.several_calls):
+        at_once = remote and (protocol is None or not protocol.several_calls)
+        if at_once or batch is not None:
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
-                samples = (variant.put(s) for s in bench.samples() if s.id not in done)
-                for record in desk.called((s, bench.suits(kind, s)) for s in samples):
-                    store.append(record)
-                    progress.advance(record.error is not None)
-            return [folder for folder, _, _, _ in opened]
+                samples = (made_ready(variant.put(s)) for s in bench.samples() if s.id not in done)
+                asked = ((s, bench.suits(kind, s)) for s in samples)
+                found: Iterator[Record | Window] = desk.called(asked)
+                if isinstance(desk, OfflineDesk) and batch is not None:
+                    found = desk.windows(asked, batch, stack)
+                for line in found:
+                    store.append(line)
+                    if isinstance(line, Record):
+                        progress.advance(line.error is not None)
+            watch.look(last=True)
+            return folders
         for sample in bench.samples():
+            ready_sample = None
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
                 if sample.id not in done:
-                    put = variant.put(sample)
+                    ready_sample = ready_sample or made_ready(sample)
+                    put = variant.put(ready_sample)
                     record = desk.record(put, bench.suits(kind, put), stack)
                     store.append(record)
                     progress.advance(record.error is not None)
         watch.look(last=True)
-    return [folder for folder, _, _, _ in opened]
+    return folders
 
 
-def _check(plan: RunPlan, engine: str, remote: bool) -> None:
+def _check(plan: RunPlan, remote: bool) -> None:
     """Refuse early what cannot go well."""
     lookup({**MATCHERS, **READERS}, plan.matcher, what="answer matcher")
     if plan.perturb is not None:
         Perturbation.parse(plan.perturb).check()
     if plan.variant is not None and plan.bench not in FAMILY:
         raise UsageError(f"the bench {plan.bench!r} has no prompt variants", hint="they are Forensics-Bench's")
-    if plan.memory == "low" and not hasattr(load(engine), "prepare"):
+    if plan.memory == "low" and not hasattr(built_in(plan.engine), "prepare"):
         raise UsageError(f"the engine {plan.engine!r} has no low-memory mode", hint="leave --memory out")
     if remote and (plan.reuse or plan.provider):
         raise UsageError(f"--reuse and --provider are not for the engine {plan.engine!r}", hint="leave them out")
@@ -264,22 +209,15 @@ def _opened(plan: RunPlan, bench_class: Any, progress: Progress) -> tuple[Bench,
     return chosen, open_protocol(chosen, replace(plan, protocol=None))
 
 
-def own_options(plan: RunPlan) -> dict[str, str]:
-    """The engine's own settings of a plan, by name.
-
-    Raises:
-        UsageError: the engine has no such setting, or takes no checkpoint.
-    """
-    engine = load(engine_class(plan.engine))
-    known, found = getattr(engine, "OPTIONS", {}), {}
-    for text in plan.engine_options:
-        name, equals, value = text.partition("=")
-        if not equals or name not in known:
-            raise UsageError(f"the engine {plan.engine!r} has no option {text!r}", hint=did_you_mean(name, known))
-        found[name] = value
-    if plan.weights is not None and not getattr(engine, "TAKES_WEIGHTS", False):
-        raise UsageError(f"the engine {plan.engine!r} runs the artifact's own weights", hint="leave --weights out")
-    return found
+def _made_ready(plan: RunPlan) -> Callable[[Sample], Sample]:
+    """What is done to each sample before it is put, untimed: its files' facts are read, and `--equalize`."""
+    preprocess = None if plan.artifact is None else plan.artifact.manifest.preprocess
+    how: dict[str, Any] = {"max_pixels": plan.max_pixels}
+    if preprocess is not None:
+        # The published scores' own JPEG pass leaves pictures as they lie.
+        turned = "ignore" if plan.image_path == "official-jpeg75" else preprocess.orientation
+        how |= {"orientation": turned, "alpha": preprocess.alpha}
+    return lambda sample: ready(sample, plan.equalize, **how)
 
 
 def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Variant) -> RunHeader:
@@ -291,7 +229,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Va
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)
-    if fact is not None and getattr(load(engine_class(plan.engine)), "TAKES_WEIGHTS", False):
+    if fact is not None and getattr(built_in(plan.engine), "TAKES_WEIGHTS", False):
         # Its weights are the checkpoint's: what stands in the artifact's files says nothing of this run.
         own = own_options(plan).get("dtype", "fp32")
         fact = replace(fact, dialect=CHECKPOINT, precision=own, bytes=None, parity=None, work={})
@@ -306,10 +244,13 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Va
         max_new_tokens=plan.max_new_tokens or (text.max_new_tokens if text else 512),
         limit=plan.limit,
         perturbation=None if plan.perturb is None else str(Perturbation.parse(plan.perturb)),
+        equalize=plan.equalize,
         reuse=plan.reuse,
         memory=plan.memory,
         endpoint=endpoint_of(plan.endpoint)[0] if is_remote(plan.engine) else None,
         options=tuple(sorted(plan.engine_options)),
+        scenario=plan.scenario,
+        batch=batch_of(plan, remote=is_remote(plan.engine)),
         protocol=getattr(bench, "protocol", None) if protocol is None else protocol.label,
         prompts=variant.label if protocol is None else protocol.instructions.label,
         knowledge=None if protocol is None or protocol.source is None else protocol.source.name,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from edgebench.benches.base import Bench, Sample
     from edgebench.manifest import Artifact, Kind
-    from edgebench.pipeline import RunPlan
+    from edgebench.plan import RunPlan
     from edgebench.records import Record
     from edgebench.runner import Answer
     from edgebench.trace import Knowledge

@@ -1,9 +1,8 @@
 """One record per question, and the crash-safe store that keeps them.
 
 A run is a folder: `run.json` (what was asked of what, written once) and `records.jsonl` (one JSON object a line,
-appended). A line is either a sitting (one process of `edgebench run` at work) or an answer. A line is complete
-when its newline is there: a kill in the middle of a write leaves a torn last line, which the next sitting cuts. No
-line is changed: a failed question that is asked again gets another record, and the newer one counts.
+appended): sittings (one process of `edgebench run` at work), answers, offline windows. A kill in the middle of a write
+leaves a torn last line, which the next sitting cuts. A question that is asked again gets another line, which counts.
 Facts are kept and numbers derived: every metric is a pure function of these lines.
 """
 
@@ -21,9 +20,11 @@ from edgebench.config import build
 from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.lock import lock as take_lock
 from edgebench.profiles import DeviceProfile
 from edgebench.subset import Subset
 from edgebench.trace import Call
+from edgebench.windows import Window
 from edgebench.work import Work
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ HEADER = "run.json"
 RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint"
 """In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
+_LINE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+NO_WARMUP = "none"
 NO_ANSWER = "Z"
 """The published letter of an answer without an option."""
 
@@ -58,19 +61,20 @@ class Settings:
     perturbation: str | None = None
     """Such as 'noise:3'; see `edgebench.media.perturb`."""
     reuse: bool = False
-    """Questions take what the question before left: see `edgebench.runner.HowToAsk`."""
     memory: str = "normal"
-    """'low': the engine's low-memory mode, whose answers are the same to the bit."""
     protocol: str | None = None
     prompts: str | None = None
     knowledge: str | None = None
-    """MMFakeBench: standard, mmd-agent or mixed with its detectors; the instructions' name and hash; the source.
-    Forensics-Bench: attribution, with introductions or not; the prompt variant's name and hash; nothing."""
+    """MMFakeBench: standard, mmd-agent, mixed; the instructions; the source. Forensics-Bench: attribution; the variant."""
     endpoint: Endpoint | None = None
     """Where the model is, of an engine whose model is elsewhere."""
     options: tuple[str, ...] = ()
     """Settings of the engine's own, by `--option`: 'name=value', sorted."""
     subset: str | None = None
+    scenario: str = "single-stream"
+    batch: int | None = None
+    equalize: str | None = None
+    """'png' or 'jpeg96': see `edgebench.benches.container`."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ class Sitting:
     """Loading the artifact into the engine, without the warm-up; None of a model that is elsewhere."""
     warmup_ns: int | None = None
     """The warm-up question, answered once and thrown away; None when there was none, or it failed."""
+    warmup: str | None = None
+    """By which rule it was warmed up, or 'none'; None in older runs, and of a model that is elsewhere."""
     memory_after_load_bytes: int | None = None
     anonymous_after_load_bytes: int | None = None
     file_backed_after_load_bytes: int | None = None
@@ -211,7 +217,7 @@ class Record:
     forged_option: str | None = None
     """Binary questions: the letter that says 'forged'."""
     facts: dict[str, str] = field(default_factory=dict)
-    """What the bench knows of the sample: file format, generator, ..."""
+    """What the bench and the file's header say of the sample: generator, container, pixels, quality, ..."""
     trace: tuple[Call, ...] = ()
     """The steps of a protocol that takes several; `stages_ns` and tokens are then their sums."""
     error: str | None = None
@@ -222,9 +228,10 @@ class Record:
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain = dataclasses.asdict(value)
+    plain = dict(vars(value)) if isinstance(value, Record) else dataclasses.asdict(value)
     if plain.get("trace"):
-        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in plain["trace"]]
+        calls = map(dataclasses.asdict, plain["trace"])
+        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in calls]
     return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
 
 
@@ -244,14 +251,14 @@ class Run:
         newest: dict[str, int] = {}
         count = 0
         for count, kind, value in self._raw():
-            if kind != "sitting":
+            if kind == "answer":
                 newest[str(value.get("id"))] = count
         # Lines that a run at work appends meanwhile are not read.
         for number, kind, value in itertools.islice(self._raw(), count):
             where = f"{self.folder / RECORDS}:{number}"
             if kind == "sitting":
                 yield build(Sitting, value, where=where, error=RunError)
-            elif newest[str(value.get("id"))] == number:
+            elif kind == "answer" and newest[str(value.get("id"))] == number:
                 yield build(Record, value, where=where, error=RunError)
 
     def _raw(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -277,6 +284,12 @@ class Run:
     def records(self) -> Iterator[Record]:
         """The answers, in order."""
         return (line for line in self.lines() if isinstance(line, Record))
+
+    def windows(self) -> Iterator[Window]:
+        """Of an offline run, in order."""
+        for number, kind, value in self._raw():
+            if kind == "window":
+                yield build(Window, value, where=f"{self.folder / RECORDS}:{number}", error=RunError)
 
     def sittings(self) -> list[Sitting]:
         """The sittings, in order."""
@@ -332,7 +345,7 @@ class Store:
     def _open(cls, folder: Path) -> Store:
         try:
             lock = (folder / "lock").open("ab")
-            if not _lock(lock):
+            if not take_lock(lock):
                 lock.close()
                 raise RunError("is being written by another edgebench", where=folder, hint="wait for it or stop it")
             stream = (folder / RECORDS).open("ab", buffering=0)
@@ -357,10 +370,10 @@ class Store:
         if end < size:
             os.ftruncate(self._stream.fileno(), end)
 
-    def append(self, line: Sitting | Record) -> None:
+    def append(self, line: Sitting | Record | Window) -> None:
         """Write one line; when this returns, a kill of the process no longer loses it."""
-        kind = "sitting" if isinstance(line, Sitting) else "answer"
-        raw = json.dumps({"kind": kind, **to_json(line)}, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        kind = "window" if isinstance(line, Window) else "sitting" if isinstance(line, Sitting) else "answer"
+        raw = _LINE.encode({"kind": kind, **to_json(line)}).encode() + b"\n"
         try:
             written = self._stream.write(raw)
         except OSError as error:
@@ -405,16 +418,3 @@ def _read_header(folder: Path) -> RunHeader:
     if isinstance(value, dict) and value.get("format") != FORMAT:
         raise RunError(f"format {value.get('format')!r} is not {FORMAT!r}", where=path)
     return build(RunHeader, value, where=str(path), error=RunError)
-
-
-def _lock(stream: IO[bytes]) -> bool:
-    """Take an exclusive lock that ends with the process; True where the system has no such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -31,7 +31,7 @@ from edgebench.media.pixels import pixels
 from edgebench.prompts.captions import CaptionTokens
 from edgebench.prompts.conversation import Conversation
 from edgebench.prompts.letters import first_logprobs, p_forged, said_logprobs
-from edgebench.prompts.placing import chosen, placing
+from edgebench.prompts.placing import check_prompt, chosen, placing
 from edgebench.prompts.styles import message
 from edgebench.sharing import Shared, same
 
@@ -76,6 +76,8 @@ class HowToAsk:
     reuse: bool = False
     """Questions about the pictures of the question before take their features, and the cache of what the two prompts
     begin with. Off, every question is asked as the first one."""
+    batch: int | None = None
+    """Offline: the most questions in one call of the engine."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,7 @@ class Runner:
         last, hashes = self._last(data)
         tiles, pictures = ([], last.pictures) if last is not None else self._pixels(data, identity)
         ids = conversation.ids(question, pictures, style=self.how.prompt_style)
-        self._check(ids, pictures, text)
+        check_prompt(ids, pictures, text)
         prepared = self.clock()
         if last is not None:
             features = last.features
@@ -346,20 +348,8 @@ class Runner:
         end = self.clock()
         if self.how.reuse and self.how.perturbation is None:
             self._seen = _Seen(hashes, pictures, features, ids)
-        if not np.isfinite(first).all():
-            raise SampleError("the model gave logits that are not finite")
-        logprobs = first_logprobs(first, question, conversation.first_ids)
-        if logprobs is None and self.how.scoring == "logits":
-            raise SampleError(
-                "an option's letter is not one token, so its probability is not known; use --scoring generate"
-            )
-        return Answer(
-            text=None
-            if self.how.scoring == "logits"
-            else conversation.decode(tokens[:-1] if finish == "stop" else tokens),
-            score=p_forged(logprobs, question),
-            option_logprobs=logprobs,
-            finish=finish,
+        return replace(
+            self._told(first, question, tokens, finish, conversation),
             stages_ns={
                 "preprocess": prepared - begin,
                 "vision": seen - prepared,
@@ -371,6 +361,24 @@ class Runner:
             prompt_tokens=len(ids),
             output_tokens=len(tokens),
             reused_tokens=keep,
+        )
+
+    def _told(
+        self, first: NDArray[np.float32], question: Question, tokens: list[int], finish: str, conversation: Conversation
+    ) -> Answer:
+        """What a language model said, without times and sizes."""
+        if not np.isfinite(first).all():
+            raise SampleError("the model gave logits that are not finite")
+        logprobs = first_logprobs(first, question, conversation.first_ids)
+        if logprobs is None and self.how.scoring == "logits":
+            raise SampleError(
+                "an option's letter is not one token, so its probability is not known; use --scoring generate"
+            )
+        told = None
+        if self.how.scoring != "logits":
+            told = conversation.decode(tokens[:-1] if finish == "stop" else tokens)
+        return Answer(
+            text=told, score=p_forged(logprobs, question), option_logprobs=logprobs, finish=finish, stages_ns={}
         )
 
     def _last(self, data: list[bytes]) -> tuple[_Seen | None, tuple[str, ...]]:
@@ -404,14 +412,6 @@ class Runner:
             if len(tokens) >= limit:
                 return tokens, "length"
             logits = self.engine.step(token)
-
-    def _check(self, ids: NDArray[np.int64], pictures: list[Placing], text: Text) -> None:
-        if len(ids) >= text.context_length:
-            raise SampleError(f"the prompt has {len(ids)} tokens, the model takes {text.context_length - 1}")
-        if text.images is not None:
-            places, features = int((ids == text.images.id).sum()), sum(p.features for p in pictures)
-            if places != features:
-                raise SampleError(f"the prompt holds {places} image tokens for {features} features")
 
     def _hidden(self) -> int:
         decoder = None if self.artifact is None else self.artifact.manifest.decoder

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgebench.manifest import Artifact
-    from edgebench.pipeline import Progress, RunPlan
+    from edgebench.plan import Progress, RunPlan
 
 ROBUSTNESS = "robustness"
 CLEAN = "clean"

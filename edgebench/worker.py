@@ -7,17 +7,20 @@ the peak memory that is reported is that process's own.
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgebench import errors
 from edgebench.apart import Apart
+from edgebench.batches import Answered, BatchRunner, why
 from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
-from edgebench.errors import EdgebenchError, EngineError, SampleError, one_line
+from edgebench.errors import EdgebenchError, EngineError, one_line
 from edgebench.media.pixels import in_use
 from edgebench.records import Limits
-from edgebench.runner import Answer, HowToAsk, Query, Runner
+from edgebench.runner import Answer, HowToAsk, Query
+from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +61,33 @@ class Reply:
     """What came back for one query: an answer or the reason why there is none."""
 
     answer: Answer | None
+    error: str | None
+    peak_memory_bytes: int | None
+    peak: Resident
+
+
+@dataclass(frozen=True)
+class WindowReply:
+    """What came back for a window of queries."""
+
+    found: Answered
+    peak_memory_bytes: int | None
+    peak: Resident
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A case of a sweep, and how long it is measured."""
+
+    case: Case
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class CaseReply:
+    """What came back for a case: its times, or the reason why there are none."""
+
+    measured: Measured | None
     error: str | None
     peak_memory_bytes: int | None
     peak: Resident
@@ -122,6 +152,28 @@ class Worker:
         reply: Reply = self._process.receive(when, self._limits.question_s)
         return reply
 
+    def ask_all(self, queries: tuple[Query, ...]) -> WindowReply:
+        """A window of questions, blocking.
+
+        Raises:
+            Died: as of `ask`; the limit is that of so many questions.
+        """
+        self._process.send(queries)
+        when = f"while it answered {len(queries)} questions"
+        reply: WindowReply = self._process.receive(when, self._limits.question_s * len(queries))
+        return reply
+
+    def measure(self, case: Case, rule: Rule) -> CaseReply:
+        """One case of a sweep, blocking.
+
+        Raises:
+            Died: as of `ask`; the limit is that of so many questions.
+        """
+        self._process.send(Asked(case, rule))
+        limit = rule.seconds + self._limits.question_s * (rule.count + MOST_WARMUPS + 1)
+        reply: CaseReply = self._process.receive("while it was measured", limit)
+        return reply
+
 
 def _serve(connection: Connection, plan: WorkerPlan) -> None:
     """The worker's side: load, then answer until the parent says None or is gone."""
@@ -143,8 +195,10 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         begin = clock()
         opened = engine.__enter__()
         load_ns = clock() - begin
-        runner = Runner(opened, plan.artifact, plan.how, clock=clock)
+        runner = BatchRunner(opened, plan.artifact, plan.how, clock=clock)
         facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
+        if plan.how.batch is not None:
+            facts["asked_in_batches"] = runner.can_batch
         json.dumps(facts)
         method = peak_memory_bytes()[1]
         connection.send(Ready(facts, load_ns, current_memory_bytes(), method, watch.now(), watch.method))
@@ -160,23 +214,27 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         return
     try:
         while (query := connection.recv()) is not None:
-            answer, reason = _answer(runner, query)
-            connection.send(Reply(answer, reason, peak_memory_bytes()[0], watch.peak()))
+            connection.send_bytes(pickle.dumps(_answer(runner, query, watch), pickle.HIGHEST_PROTOCOL))
     except (EOFError, OSError):
         return
     finally:
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: Runner, query: Query) -> tuple[Answer | None, str | None]:
-    """The answer, or the reason why there is none."""
+def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
+    """The answer to a query, or the reason why there is none; those of a window; the times of a case."""
+    if isinstance(asked, Asked):
+        measured, reason = None, None
+        try:
+            measured = measure(runner, asked.case, asked.rule)
+        except Exception as error:  # engines of others raise what they like
+            reason = why(error)
+        return CaseReply(measured, reason, *watch.peaks())
+    if isinstance(asked, tuple):
+        found = runner.ask_all(asked, runner.how.batch or 1)
+        return WindowReply(found, *watch.peaks())
     try:
-        return runner.ask(query), None
-    except SampleError as error:
-        return None, str(error)
-    except EdgebenchError as error:
-        return None, f"engine: {error}"
-    except MemoryError:
-        return None, "engine: not enough memory for this sample"
+        answer, reason = runner.ask(asked), None
     except Exception as error:  # engines of others raise what they like
-        return None, f"engine: {one_line(error)}"
+        answer, reason = None, why(error)
+    return Reply(answer, reason, *watch.peaks())

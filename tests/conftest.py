@@ -96,8 +96,14 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def reference_tables() -> Path:
-    """The folder of published numbers."""
+    """The folder of what others state, as data."""
     return Path(__file__).parent / "reference"
+
+
+@pytest.fixture(scope="session")
+def published_tables() -> Path:
+    """The folder of published numbers, which is the package's."""
+    return Path(__file__).parents[1] / "edgebench" / "data" / "published"
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,10 @@ PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
     ["config", "registry", "places", "wording", "work"],
-    ["manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices", "trace", "subset"],
+    [
+        *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
+        *("trace", "lock", "windows", "subset"),
+    ],
     ["sensors", "shapes"],
     ["recipes", "records"],
     ["media", "metrics.intervals", "metrics.latency", "metrics.binary", "metrics.paired"],
@@ -39,11 +42,13 @@ LAYERS = [
     ["metrics"],
     ["checkpoints"],
     ["engines", "export", "pack", "agent", "sharing"],
-    ["runner", "artifacts", "apart"],
+    ["runner", "artifacts", "apart", "plan"],
+    ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
-    ["pipeline", "doctor"],
-    ["sweeps"],
+    ["offline"],
+    ["pipeline", "doctor", "explain"],
+    ["synthetic", "sweeps"],
     ["cli"],
     ["__main__"],
 ]

@@ -12,6 +12,7 @@ import pytest
 from edgebench import pipeline
 from edgebench.engines import ENGINES
 from edgebench.metrics.summary import summarize
+from edgebench.plan import RunPlan
 from edgebench.records import Run
 from tests import mediawiki, news, scripted
 from tests.conftest import SHARED, Cli
@@ -45,6 +46,9 @@ class Watch:
     def note(self, line: str) -> None:
         pass
 
+    def say(self, step: str) -> None:
+        pass
+
 
 def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real runner, tokenizer and worker around written answers; a MediaWiki; then its frozen cache, without one."""
@@ -57,9 +61,7 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monke
 
     def run(name: str, **options: Any) -> dict[str, Any]:
         script.with_suffix(".log").unlink(missing_ok=True)
-        plan = pipeline.RunPlan(
-            artifact, "scripted", "mmfakebench", data, tmp_path / name, profile="cpu-1-thread", **options
-        )
+        plan = RunPlan(artifact, "scripted", "mmfakebench", data, tmp_path / name, profile="cpu-1-thread", **options)
         return summarize(Run(pipeline.run(plan, Watch())))
 
     with mediawiki.serve() as wiki:

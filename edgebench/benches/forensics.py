@@ -23,7 +23,7 @@ from edgebench.manifest import inside
 from edgebench.records import DataFact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from edgebench.benches.taxonomy import Category
     from edgebench.manifest import Kind
@@ -90,11 +90,11 @@ class Forensics:
         """Their categories, without reading a picture."""
         return self._rows.kept("category")[: self._count]
 
-    def samples(self, numbers: Iterable[int] | None = None) -> Iterator[Sample]:
+    def samples(self, numbers: Sequence[int] | None = None) -> Iterator[Sample]:
         """All questions in file order, or those of these rows; one that cannot be asked carries its problem."""
-        for number in range(self._count) if numbers is None else numbers:
-            identity = self._rows.ids[number]
-            row = self._rows.row(number)
+        rows = self._rows.walk(self._count) if numbers is None else map(self._rows.row, numbers)
+        ids = self._rows.ids if numbers is None else [self._rows.ids[n] for n in numbers]
+        for identity, row in zip(ids, rows, strict=False):
             slug = (row["category"] or "").strip()
             target = (row["answer"] or "").strip()
             try:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("edgebench.cli.run:run", "Run a benchmark: accuracy, latency and memory in one run."),
     "score": ("edgebench.cli.score:score", "Score a run again, without inference."),
     "report": ("edgebench.cli.report:report", "Report a run."),
+    "explain": ("edgebench.cli.explain:explain", "Show what an answer hangs on: a map over the picture, or its steps."),
     "compare": ("edgebench.cli.compare:compare", "Set runs side by side: what changed, and what it cost."),
     "estimate": ("edgebench.cli.estimate:estimate", "Whether a model can fit a device, and what it cannot beat there."),
     "gate": ("edgebench.cli.gate:gate", "PASS or FAIL of a run against a device's budgets."),

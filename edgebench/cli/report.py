@@ -20,11 +20,21 @@ from edgebench.cli.output import json_option, show
     help="One self-contained page with pictures of all RUNS; the first one without a perturbation is the base, and "
     "perturbed ones give the robustness curves (extra `report`).",
 )
+@click.option(
+    "--published",
+    "name",
+    metavar="NAME",
+    help="Set the runs beside the paper's row of this model, such as LLaVA-v1.5-7B; by default of the model that a "
+    "run's recipe or endpoint is known as.",
+)
 @click.option("--anyway", is_flag=True, help="--html: show runs that were not asked the same.")
 @json_option
-def report(runs: tuple[Path, ...], markdown: bool, page: Path | None, anyway: bool, as_json: bool) -> int:
+def report(
+    runs: tuple[Path, ...], markdown: bool, page: Path | None, name: str | None, anyway: bool, as_json: bool
+) -> int:
     """Report RUNS on the terminal, and write report.json and report.md into their folders."""
     from edgebench.errors import RunError
+    from edgebench.metrics.published import published
     from edgebench.metrics.summary import summarize
     from edgebench.records import Run
     from edgebench.report.render import to_markdown
@@ -33,6 +43,8 @@ def report(runs: tuple[Path, ...], markdown: bool, page: Path | None, anyway: bo
 
     opened = [Run(folder) for folder in runs]
     summaries = [summarize(run) for run in opened]
+    if name is not None:
+        summaries = [summary | {"published": published(summary, name)} for summary in summaries]
     if page is not None:
         from edgebench.report.html import html
 

@@ -58,6 +58,12 @@ LONGEST_S = 1e6
     show_default=True,
     help="official-jpeg75: one more JPEG pass, as in the published scores.",
 )
+@click.option(
+    "--equalize",
+    type=click.Choice(["png", "jpeg96"]),
+    help="Encode every picture anew in this way before it is put, so that the files of both classes are alike; sizes "
+    "and traces of an earlier compression stay. Not part of the timed work.",
+)
 @click.option("--max-new-tokens", type=click.IntRange(min=1), help="In place of the model's own limit.")
 @click.option(
     "--perturb",
@@ -75,6 +81,28 @@ LONGEST_S = 1e6
 @click.option(
     "--warmup/--no-warmup", default=True, show_default=True, help="Ask the first question once before, untimed."
 )
+@click.option(
+    "--scenario",
+    type=click.Choice(["single-stream", "offline", "latency"]),
+    default="single-stream",
+    show_default=True,
+    help="One question at a time with its latency; many at once (prompts of one length together): samples a second; or "
+    "latency: synthetic inputs, no benchmark.",
+)
+@click.option(
+    "--sweep",
+    metavar="SIZES",
+    help="latency: such as 'batch=1,2 images=1 prompt=128,512 output=1,16'; every combination is measured.",
+)
+@click.option(
+    "--min-seconds",
+    type=click.FloatRange(0, LONGEST_S),
+    help="latency: measure each case for so long at least.  [default: 10]",
+)
+@click.option(
+    "--min-count", type=click.IntRange(1, 1_000_000), help="latency: and so many times at least.  [default: 100]"
+)
+@click.option("--batch", type=click.IntRange(1, 4096), help="offline: the most questions in one call.  [default: 8]")
 @click.option(
     "--reuse",
     is_flag=True,
@@ -189,6 +217,7 @@ def run(
     from edgebench.benches import BENCHES
     from edgebench.engines.others import engine_class, offered
     from edgebench.metrics.summary import summarize
+    from edgebench.plan import RunPlan
     from edgebench.records import Run
     from edgebench.registry import lookup
     from edgebench.report.tables import run_tables
@@ -205,7 +234,15 @@ def run(
     found = {stage: find_artifact(name, engine, say) for stage, name in named.items() if name}
     options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
-    plan = pipeline.RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
+    sizes, seconds, count = options.pop("sweep"), options.pop("min_seconds"), options.pop("min_count")
+    if options["scenario"] == "latency":
+        from edgebench.cli.latency import latency
+
+        return latency(chosen, engine, limits, options, sizes or "", seconds, count, as_json=as_json)
+    for name, value in (("--sweep", sizes), ("--min-seconds", seconds), ("--min-count", count)):
+        if value is not None:
+            raise click.UsageError(f"{name} is for --scenario latency")
+    plan = RunPlan(artifact=chosen, engine=engine, limits=limits, endpoint=endpoint, **options)
     if options["protocol"] == "robustness" or variants is not None:
         return sweep(plan, [find_artifact(name, engine, say) for name in precisions], variants, as_json=as_json)
     if precisions:

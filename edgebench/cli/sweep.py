@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgebench.manifest import Artifact
-    from edgebench.pipeline import RunPlan
+    from edgebench.plan import RunPlan
     from edgebench.records import Run
     from edgebench.report.tables import Table
 

@@ -107,6 +107,31 @@ class Engine(Protocol):
         """Append one token. float32 [vocab]: logits of the next one."""
 
 
+class Batched(Protocol):
+    """What an engine may have beside `Engine`; one that has not is asked one question at a time.
+
+    With it `classify` takes pictures of several questions.
+    """
+
+    @property
+    def batches(self) -> bool:
+        """Whether the loaded graphs take several rows."""
+
+    def prefill_batch(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """As `prefill`, of several prompts of one length: nothing is padded.
+
+        Args:
+            ids: int64 [rows, tokens].
+            features: float32 [image tokens of all rows, hidden], in order.
+
+        Returns:
+            float32 [rows, vocab].
+        """
+
+    def step_batch(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """As `step`: int64 [rows] -> float32 [rows, vocab]."""
+
+
 @dataclass(frozen=True)
 class Said:
     """One reply of a chat. None is what was not said."""

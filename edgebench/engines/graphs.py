@@ -24,8 +24,11 @@ class Cache(Protocol):
     past: int
     """Tokens that it holds."""
 
-    def begin(self, tokens: int, keep: int = 0) -> None:
-        """Forget everything but the first `keep` tokens, where it can; `tokens` will be held after the prompt."""
+    def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
+        """Forget everything but the first `keep` tokens, where it can; `tokens` will be held after the prompt.
+
+        More than one of `rows` prompts, all of one length, only where the engine's `batches` says so.
+        """
 
     def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
         """One call of the decoder over `tokens` more tokens; its logits."""
@@ -76,14 +79,29 @@ class GraphEngine:
 
     def prefill(self, ids: NDArray[np.int64], features: NDArray[np.float32], *, keep: int = 0) -> NDArray[np.float32]:
         """float32 [vocab] behind the prompt."""
-        if self._cache is None:
-            raise EngineError("the artifact is no language model", where=self.artifact.folder)
-        self._cache.begin(len(ids), keep)
-        return self._decode(self._first(ids, features)[:, self._cache.past :])
+        cache = self._language()
+        cache.begin(len(ids), keep)
+        first: NDArray[np.float32] = self._decode(self._first(ids[None], features)[:, cache.past :])[0]
+        return first
 
     def step(self, token: int) -> NDArray[np.float32]:
         """float32 [vocab] behind one more token."""
-        ids = np.array([[token]], dtype=np.int64)
+        following: NDArray[np.float32] = self.step_batch(np.array([token], dtype=np.int64))[0]
+        return following
+
+    @property
+    def batches(self) -> bool:
+        """Whether several prompts of one length, or several pictures, can be put at once."""
+        return False
+
+    def prefill_batch(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 [rows, vocab] behind the prompts, int64 [rows, tokens]."""
+        self._language().begin(ids.shape[1], rows=len(ids))
+        return self._decode(self._first(ids, features))
+
+    def step_batch(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """float32 [rows, vocab] behind one more token each, int64 [rows]."""
+        ids = tokens[:, None]
         return self._decode(self._run("embed", {"input_ids": ids})[0] if self._embeds else ids)
 
     def _call(self, name: str, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -94,31 +112,34 @@ class GraphEngine:
     def _embeds(self) -> bool:
         return "embed" in self.artifact.manifest.graphs
 
+    def _language(self) -> Cache:
+        if self._cache is None:
+            raise EngineError("the artifact is no language model", where=self.artifact.folder)
+        return self._cache
+
     def _first(self, ids: NDArray[np.int64], features: NDArray[np.float32]) -> NDArray[Any]:
-        """What the decoder reads of the prompt: ids, or embeddings with the features in their places."""
+        """What the decoder reads of the prompts: ids, or embeddings with the features in their places."""
         if not self._embeds:
-            return ids[None]
+            return ids
         text = self.artifact.manifest.text
-        places = np.zeros(len(ids), dtype=bool) if text is None or text.images is None else ids == text.images.id
+        places = np.zeros(ids.shape, dtype=bool) if text is None or text.images is None else ids == text.images.id
         if int(places.sum()) != len(features):
             raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
         # The embedding may have no row for the image token, whose place a feature takes.
-        embeds = self._run("embed", {"input_ids": np.where(places, 0, ids)[None]})[0].astype(np.float32, copy=False)
+        embeds = self._run("embed", {"input_ids": np.where(places, 0, ids)})[0].astype(np.float32, copy=False)
         if len(features):
-            embeds[0, places] = features
+            embeds[places] = features
         return embeds
 
     def _decode(self, first: NDArray[Any]) -> NDArray[np.float32]:
-        cache = self._cache
-        if cache is None:
-            raise EngineError("the artifact is no language model", where=self.artifact.folder)
+        cache = self._language()
         graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([first.shape[1] - 1], dtype=np.int64)
         feeds = step_inputs(graph, first, cache.past, wanted)
         try:
             logits = cache.run(feeds, first.shape[1])
         except Exception as error:  # runtimes raise their own untyped exceptions
             raise EngineError(f"the decoder failed: {one_line(error)}") from error
-        last: NDArray[np.float32] = wanted_logits(graph, logits, wanted)[0]
+        last: NDArray[np.float32] = wanted_logits(graph, logits, wanted)[:, 0]
         return last.astype(np.float32, copy=False)
 
     def _run(self, name: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

@@ -90,6 +90,12 @@ class OrtEngine(GraphEngine):
         """Where the cache is one buffer that stays."""
         return isinstance(self._cache, InPlaceCache)
 
+    @property
+    def batches(self) -> bool:
+        """Where no graph that rows go through, as pictures or prompts, fixes how many."""
+        inputs = [i for name, s in self._sessions.items() if name != "vision" for i in s.get_inputs()]
+        return not any(i.shape and isinstance(i.shape[0], int) for i in inputs)
+
     def _call(self, name: str, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
         out: list[NDArray[Any]] = self._sessions[name].run(None, feeds)
         return out

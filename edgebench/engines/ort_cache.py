@@ -28,11 +28,11 @@ class PassedCache:
         self.past = 0
         self._values: list[Any] = []
 
-    def begin(self, tokens: int, keep: int = 0) -> None:
-        """Forget everything, whatever is to be kept; `tokens` are about to be read."""
+    def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
+        """Forget everything, whatever is to be kept; `tokens` are about to be read in each of `rows` prompts."""
         import onnxruntime
 
-        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in empty_cache(self.decoder)]
+        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in empty_cache(self.decoder, rows)]
         self.past = 0
 
     def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
@@ -59,13 +59,16 @@ class InPlaceCache:
         self.session, self.decoder = session, decoder
         self.names = cache_names(decoder.layers)
         self.past = self.capacity = 0
+        self.rows = 1
         self._buffers: list[Any] = []
         self._binding: Any = None
         self._logits: NDArray[Any] | None = None
 
-    def begin(self, tokens: int, keep: int = 0) -> None:
-        """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt."""
+    def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
+        """Forget everything but the first `keep` tokens; `tokens` of each of `rows` prompts will be held after them."""
         self.past = keep
+        if rows != self.rows:
+            self.past, self.rows, self.capacity, self._logits = 0, rows, 0, None
         if tokens + STEP > self.capacity:
             self._make(tokens + STEP)
 
@@ -101,7 +104,7 @@ class InPlaceCache:
         else:
             self._binding.bind_ortvalue_output("logits", onnxruntime.OrtValue.ortvalue_from_numpy(self._logits))
         for number, (past_name, present_name) in enumerate(zip(*self.names, strict=True)):
-            array = _aligned((1, d.kv_heads, self.capacity, d.head_dim), d.cache_dtype)
+            array = _aligned((self.rows, d.kv_heads, self.capacity, d.head_dim), d.cache_dtype)
             if held:
                 array[:, :, : self.past] = held[number]
             buffer = onnxruntime.OrtValue.ortvalue_from_numpy(array)

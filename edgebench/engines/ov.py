@@ -164,8 +164,8 @@ class StatefulCache:
         self.request = request
         self.past = 0
 
-    def begin(self, tokens: int, keep: int = 0) -> None:
-        """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt."""
+    def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
+        """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt. One row alone."""
         import openvino
 
         if keep == 0:

@@ -73,7 +73,7 @@ def parity_rows(folder: Path, graph: Graph, decoder: Decoder, windows: list[Wind
         wanted = np.arange(len(ids), dtype=np.int64)
         feeds = step_inputs(graph, ids[None], cache[0].shape[2], wanted)
         logits, *present = run.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
-        return wanted_logits(graph, logits, wanted), present
+        return wanted_logits(graph, logits, wanted)[0], present
 
     read = np.concatenate([forward(window.ids, empty_cache(decoder))[0] for window in windows])
     reference = np.concatenate([window.logits for window in windows])

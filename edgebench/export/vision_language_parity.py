@@ -148,7 +148,7 @@ def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expect
     ) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
         feeds = step_inputs(graphs["decoder"], embeds, cache[0].shape[2], wanted)
         logits, *present = step.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
-        return wanted_logits(graphs["decoder"], logits, wanted), present
+        return wanted_logits(graphs["decoder"], logits, wanted)[0], present
 
     embeds = embed.run(None, {"input_ids": np.where(places, 0, ids)})[0].astype(np.float32)
     embeds[0, places] = features

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +10,16 @@ import numpy as np
 from edgebench.answers import is_forged, is_right, judge, says_forged
 from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.binary import binary_scores
+from edgebench.metrics.container import Tally as ContainerTally
+from edgebench.metrics.container import warnings
 from edgebench.metrics.forensics import forensics_scores
 from edgebench.metrics.intervals import wilson
 from edgebench.metrics.latency import ESTIMATORS, STAGES, derived_ns, stage_ms
 from edgebench.metrics.machine import Machine
 from edgebench.metrics.mmfakebench import BENCH as MMFAKEBENCH
 from edgebench.metrics.mmfakebench import Tally as MMFakeBenchTally
-from edgebench.records import NO_ANSWER, Sitting
+from edgebench.metrics.published import published
+from edgebench.records import NO_ANSWER, NO_WARMUP, Sitting
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.power_log import power_log_of
 from edgebench.subset import estimate
@@ -33,9 +36,10 @@ PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
 """Of a record: the engine process's peaks so far."""
 
 LATENCY = (
-    "wall clock of the engine's process, one question at a time; the first question was asked once before, untimed; "
+    "wall clock of the engine's process, one question at a time; the first call is apart (first_question); "
     "nearest-rank percentiles, null when there are too few samples; total runs from encoded bytes to the last token"
 )
+OFFLINE = "offline: questions are timed together, so that no latency of one is known"
 API_LATENCY = (
     "an API's latency, not a device's: wall clock from sending the request that was answered to its last byte, network "
     "and queue included, nothing asked before; retries and the making of pictures are outside of it; nearest-rank "
@@ -62,6 +66,7 @@ class _Tally:
         self.cut_off = self.refused = self.retries = 0
         self.models: dict[str, int] = {}
         self.mmfakebench = MMFakeBenchTally()
+        self.files = ContainerTally()
 
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
@@ -97,6 +102,7 @@ class _Tally:
         if record.model is not None:
             self.models[record.model] = self.models.get(record.model, 0) + 1
         self.mmfakebench.add(record, answer)
+        self.files.add(record, right=right)
         self._binary(record, answer)
         self._times(record)
 
@@ -138,17 +144,24 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
     tally = _Tally()
     machine = Machine(header, power_log_of(run.folder))
     sittings: list[Sitting] = []
+    cold: set[int] = set()
+    first_ns = None
     for line in run.lines():
         if isinstance(line, Sitting):
             sittings.append(line)
             machine.sit(line)
+            first_ns = line.warmup_ns
+            cold |= {line.sitting} if line.warmup == NO_WARMUP else set()
         else:
+            if line.sitting in cold and "total" in line.stages_ns and not line.trace:
+                cold.remove(line.sitting)
+                first_ns, line = line.stages_ns["total"], replace(line, stages_ns={})
             right = tally.right
             tally.add(line, scoring=settings.scoring, matcher=used)
             machine.add(line, right=tally.right > right)
     total_ns = sum(tally.stages["total"])
     interval = wilson(tally.right, tally.answered)
-    return {
+    found = {
         "run": run.folder.name,
         "created": header.created,
         "edgebench": header.edgebench,
@@ -173,6 +186,7 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         },
         "subset": _subset(header.subset, tally),
         "scores": _scores(tally, settings.bench),
+        "container": (files := tally.files.check()),
         "categories": {
             slug: {
                 "answered": a,
@@ -185,9 +199,15 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
             for slug, (a, r, z, f) in sorted(tally.by_category.items())
         },
         "latency_ms": {stage: stage_ms(values) for stage, values in tally.stages.items() if values},
-        "latency_note": LATENCY if settings.endpoint is None else API_LATENCY,
+        "latency_note": OFFLINE
+        if settings.scenario == "offline"
+        else LATENCY
+        if settings.endpoint is None
+        else API_LATENCY,
         "latency_estimators": ESTIMATORS,
         "throughput": {
+            "scenario": settings.scenario,
+            "offline": _offline(run, tally.answered) if settings.scenario == "offline" else None,
             "questions_per_s": len(tally.stages["total"]) / (total_ns / 1e9) if total_ns else None,
             "note": "questions / sum of their total times, one at a time",
             "prompt_tokens_mean": float(np.mean(tally.prompt_tokens)) if tally.prompt_tokens else None,
@@ -206,6 +226,11 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         },
         **machine.found(list(read_observations(run.folder))),
         "load_ms": sittings[-1].load_ns / 1e6 if sittings and sittings[-1].load_ns is not None else None,
+        "first_question": {
+            "ms": None if first_ns is None else first_ns / 1e6,
+            "warmup": sittings[-1].warmup if sittings else None,
+            "note": "of the last sitting, total; it is in no figure of latency",
+        },
         "service": None if settings.endpoint is None else _service(tally, sittings),
         "settings": asdict(settings) | {"matcher": used},
         "artifact": None if header.artifact is None else asdict(header.artifact),
@@ -214,7 +239,29 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "engine": sittings[-1].engine if sittings else None,
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
-        "notes": _notes(sittings),
+        "notes": _notes(sittings) + warnings(files, settings.equalize),
+    }
+    return found | {"published": published(found)}
+
+
+def _offline(run: Run, answered: int) -> dict[str, Any]:
+    """Samples a second over the complete windows of an offline run; None where there is none."""
+    windows = list(run.windows())
+    total_ns, inside = sum(w.total_ns for w in windows), sum(w.answered for w in windows)
+    sizes: dict[int, int] = {}
+    for size in (size for w in windows for size in w.batches):
+        sizes[size] = sizes.get(size, 0) + 1
+    return {
+        "samples_per_s": inside / (total_ns / 1e9) if total_ns else None,
+        "windows": len(windows),
+        "answered_in_windows": inside,
+        "answered": answered,
+        "total_ns": total_ns,
+        "most_in_a_batch": run.header.settings.batch,
+        "batch_sizes": {str(size): count for size, count in sorted(sizes.items())},
+        "note": "answered samples of complete windows / the sum of their times, each from the encoded bytes of all its "
+        "questions to the last token; reading the bytes is outside; prompts of exactly one length go together; nothing "
+        "is prefetched. A window that was cut off, or whose process died, counts neither way",
     }
 
 

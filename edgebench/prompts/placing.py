@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgebench.errors import SampleError
 from edgebench.media.geometry import best_grid
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgebench.manifest import ImageTokens, Preprocess
+    from edgebench.manifest import ImageTokens, Preprocess, Text
 
 
 @dataclass(frozen=True)
@@ -85,3 +86,17 @@ def _unpadded(picture: NDArray[np.int64], size: tuple[int, int]) -> NDArray[np.i
     kept = int(round(width * (rows / height), 7))
     cut = (columns - kept) // 2
     return picture[:, cut : columns - cut]
+
+
+def check_prompt(ids: NDArray[np.int64], pictures: list[Placing], text: Text) -> None:
+    """Refuse a prompt that the model cannot take.
+
+    Raises:
+        SampleError: it is too long, or has not one place for each feature.
+    """
+    if len(ids) >= text.context_length:
+        raise SampleError(f"the prompt has {len(ids)} tokens, the model takes {text.context_length - 1}")
+    if text.images is not None:
+        places, features = int((ids == text.images.id).sum()), sum(p.features for p in pictures)
+        if places != features:
+            raise SampleError(f"the prompt holds {places} image tokens for {features} features")

@@ -23,6 +23,7 @@ MUST_AGREE = (
     "image_path",
     "limit",
     "perturbation",
+    "equalize",
     "reuse",
     "protocol",
     "prompts",
@@ -48,7 +49,10 @@ def compare(runs: list[Run], *, anyway: bool = False) -> dict[str, Any]:
     differences = asked_the_same(runs, anyway=anyway)
     summaries = [summarize(run) for run in runs]
     found = pairs(summaries, [judged(run) for run in runs])
-    return {"runs": summaries, "pairs": found, "differences": differences} | overview(summaries)
+    speed = len({run.header.settings.scenario for run in runs}) == 1
+    return {"runs": summaries, "pairs": found, "differences": differences, "speed_compared": speed} | overview(
+        summaries
+    )
 
 
 def asked_the_same(runs: list[Run], *, anyway: bool) -> list[dict[str, Any]]:
@@ -118,7 +122,7 @@ def _facts(summary: dict[str, Any]) -> dict[str, Any]:
         host
         | packages
         | {f"engine: {k}": str(v) for k, v in (summary["engine"] or {}).items()}
-        | {name: settings[name] for name in ("engine", "provider", "memory")}
+        | {name: settings[name] for name in ("engine", "provider", "memory", "scenario", "batch")}
     )
 
 

@@ -25,6 +25,21 @@ def machine_tables(summary: dict[str, Any]) -> list[Table]:
     return [*found, Table("Memory by method", ("", "", "how"), rows), _energy(summary["energy"])]
 
 
+def offline_table(summary: dict[str, Any]) -> Table:
+    """How many samples a second, and in batches of which sizes; no latency."""
+    offline = summary["throughput"]["offline"]
+    speed, together = offline["samples_per_s"], (summary["engine"] or {}).get("asked_in_batches")
+    sizes = ", ".join(f"{count} of {size}" for size, count in offline["batch_sizes"].items())
+    rows = [
+        ("samples/s", UNKNOWN if speed is None else f"{speed:.2f}"),
+        ("windows", f"{offline['windows']}, with {offline['answered_in_windows']} of {offline['answered']} answers"),
+        ("calls of the engine", f"{sizes or UNKNOWN} (at most {offline['most_in_a_batch']})"),
+    ]
+    if together is False:
+        rows.append(("batches", "none: this engine or artifact takes one question at a time"))
+    return Table("Offline", ("", ""), tuple(rows), offline["note"])
+
+
 def _validity(validity: dict[str, Any]) -> Table:
     rows = [("timing", validity["timing"].upper(), "; ".join(validity["reasons"] + validity["unknown"]))]
     rows.append(("accuracy", validity["accuracy"], "it does not depend on the machine's conditions"))

@@ -54,6 +54,12 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(_md(cell) for cell in cells) + " |"
 
 
+def escaped(text: str, *, whole: bool = False) -> str:
+    """A text of one line for Markdown, none of it taken for markup; `whole`: of any length."""
+    parts = [text[k : k + LONGEST] for k in range(0, len(text), LONGEST)] if whole else [text]
+    return "".join(map(_md, parts))
+
+
 def _md(text: str) -> str:
     shown = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in shown)

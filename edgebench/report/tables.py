@@ -73,6 +73,8 @@ def label(summary: dict[str, Any]) -> str:
 
 def run_tables(summary: dict[str, Any]) -> list[Table]:
     """The report of one run."""
+    from edgebench.report.machine import machine_tables, offline_table
+
     s = summary["summary"]
     rows = [
         ("accuracy", percent(s["accuracy"], s["accuracy_interval"])),
@@ -109,7 +111,15 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
         from edgebench.report.mmfakebench import mmfakebench_tables
 
         tables += mmfakebench_tables(summary["scores"]["mmfakebench"])
-    tables.append(_latency(summary))
+    if summary["published"] is not None:
+        from edgebench.report.published import published_tables
+
+        tables += published_tables(summary["published"])
+    if summary["container"] is not None:
+        from edgebench.report.container import container_table
+
+        tables.append(container_table(summary["container"]))
+    tables.append(_latency(summary) if summary["throughput"]["scenario"] != "offline" else offline_table(summary))
     tables.append(_memory(summary) if summary["service"] is None else _service(summary["service"]))
     if s["errors"]:
         tables.append(
@@ -120,8 +130,6 @@ def run_tables(summary: dict[str, Any]) -> list[Table]:
                 "the most frequent reasons; all are in records.jsonl, and `--retry-failed` asks them again",
             )
         )
-    from edgebench.report.machine import machine_tables
-
     tables += machine_tables(summary)
     tables.append(_conditions(summary))
     return tables
@@ -210,6 +218,8 @@ def _memory(summary: dict[str, Any]) -> Table:
         ("engine process, peak file-backed", mebibytes(memory["peak_file_backed_bytes"])),
         ("load time", UNKNOWN if summary["load_ms"] is None else f"{milliseconds(summary['load_ms'])} ms"),
     ]
+    if (first := summary["first_question"])["ms"] is not None:
+        rows.append(("first question, in no figure above", f"{milliseconds(first['ms'])} ms"))
     if prepack_s is not None:
         what = "building the plans" if (summary["engine"] or {}).get("plans") else "pre-packing the weights"
         rows.append((f"{what}, once, before loading", f"{prepack_s:.1f} s"))
@@ -241,10 +251,13 @@ def _conditions(summary: dict[str, Any]) -> Table:
         (
             "asked by",
             f"scoring {settings['scoring']}, matcher {settings['matcher']}, prompt {settings['prompt_style']}, images {settings['image_path']}"
+            + (f", files made alike as {settings['equalize']}" if settings["equalize"] else "")
             + (f", perturbed {settings['perturbation']}" if settings["perturbation"] else "")
             + (", --reuse: pictures and prefixes of the question before" if settings["reuse"] else ""),
         )
     )
+    if (rule := summary["first_question"]["warmup"]) is not None:
+        rows.append(("warm-up", rule))
     if settings["protocol"] is not None:
         shown_protocol = f"{settings['protocol']}, instructions {settings['prompts']}"
         if settings["knowledge"] is not None:
@@ -330,41 +343,15 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
             ],
         )
     )
-    for stage, name in STAGE_NAMES.items():
-        if any(stage in r["latency_ms"] for r in runs):
-            rows.append(
-                row(
-                    f"{name}, ms  p50 / p90 / p99",
-                    [
-                        " / ".join(milliseconds((r["latency_ms"].get(stage) or {}).get(f"p{q}")) for q in (50, 90, 99))
-                        for r in runs
-                    ],
-                )
-            )
-    rows.append(
-        row(
-            "questions/s, one at a time",
-            [
-                UNKNOWN if r["throughput"]["questions_per_s"] is None else f"{r['throughput']['questions_per_s']:.2f}"
-                for r in runs
-            ],
-        )
-    )
+    scenarios = [r["throughput"]["scenario"] for r in runs]
+    compared = len(set(scenarios)) == 1
+    if set(scenarios) != {"single-stream"}:
+        rows.append(row("scenario", scenarios))
+    if compared:
+        rows += _speed_rows(runs)
     rows.append(row("valid for timing", [r["validity"]["timing"].upper() for r in runs]))
-    for stage in ("vision", "ttft", "tpot"):
-        cells = [
-            ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {}).get("measured_over_least")
-            for r in runs
-        ]
-        if any(cell is not None for cell in cells):
-            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
-            rows.append(row(name, [UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells]))
-    rows.append(
-        row(
-            "energy, joules a sample",
-            [UNKNOWN if (j := r["energy"]["joules_per_sample"]) is None else f"{j:.4g}" for r in runs],
-        )
-    )
+    if compared:
+        rows += _cost_rows(runs)
     for key, name in (
         ("artifact_bytes", "model on disk"),
         ("after_load_bytes", "engine process after loading"),
@@ -374,9 +361,10 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     ):
         rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
     rows.append(row("parity at export", [_parity(r["artifact"]) for r in runs]))
-    tables = [
-        Table("Side by side", columns, tuple(rows), "accuracy: right / answered, 95 % Wilson interval; '–' is unknown")
-    ]
+    note = "accuracy: right / answered, 95 % Wilson interval; '–' is unknown"
+    if not compared:
+        note += "; the scenarios differ, so that speed is not compared"
+    tables = [Table("Side by side", columns, tuple(rows), note)]
     tables += overview_tables(comparison, columns[1:])
     for pair in comparison["pairs"]:
         tables += delta_tables(pair)
@@ -389,3 +377,32 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
             )
         )
     return tables
+
+
+def _speed_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Times and samples a second of runs of one scenario."""
+    rows: list[tuple[str, ...]] = []
+    for stage, name in STAGE_NAMES.items():
+        if any(stage in r["latency_ms"] for r in runs):
+            found = [r["latency_ms"].get(stage) or {} for r in runs]
+            cells = (" / ".join(milliseconds(f.get(f"p{q}")) for q in (50, 90, 99)) for f in found)
+            rows.append((f"{name}, ms  p50 / p90 / p99", *cells))
+    offline = runs[0]["throughput"]["scenario"] == "offline"
+    rates = [
+        r["throughput"]["offline"]["samples_per_s"] if offline else r["throughput"]["questions_per_s"] for r in runs
+    ]
+    name = "samples/s, offline" if offline else "questions/s, one at a time"
+    return [*rows, (name, *(UNKNOWN if rate is None else f"{rate:.2f}" for rate in rates))]
+
+
+def _cost_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Against the physical limit, and energy."""
+    rows: list[tuple[str, ...]] = []
+    for stage in ("vision", "ttft", "tpot"):
+        limits = ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {} for r in runs)
+        cells = [limit.get("measured_over_least") for limit in limits]
+        if any(cell is not None for cell in cells):
+            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
+            rows.append((name, *(UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells)))
+    joules = [r["energy"]["joules_per_sample"] for r in runs]
+    return [*rows, ("energy, joules a sample", *(UNKNOWN if j is None else f"{j:.4g}" for j in joules))]

@@ -60,7 +60,6 @@ class Made:
         return target
 
     def __call__(self, kind: str, dialect: str) -> Artifact:
-        dialect = dialect if kind in {"demo", "next"} else "portable"  # one export is enough for all
         target = self.folder / f"{kind}-{dialect}"
         if not target.exists():
             export(
@@ -82,6 +81,8 @@ class Made:
         options = {}
         if name == "torch" and kind != "demo":
             options = {"weights": str(self.weights(kind)), "probe": str(self.folder / "probe.pth")}
+        if kind not in {"demo", "next"} and name not in ONLY:
+            dialect = "portable"  # one export is enough for most
         return load(ENGINES[name][0])(self(kind, dialect), load_profile("cpu-1-thread"), options)
 
     def reference(self, kind: str) -> list[Any]:

@@ -18,9 +18,9 @@ def table(path: Path) -> dict[str, dict[str, str]]:
         return {row["model"]: row for row in csv.DictReader(stream)}
 
 
-def test_all_150_published_numbers(reference_tables: Path) -> None:
-    accuracies = table(reference_tables / "forensics_published_accuracy.csv")
-    scores = table(reference_tables / "forensics_published_scores.csv")
+def test_all_150_published_numbers(published_tables: Path) -> None:
+    accuracies = table(published_tables / "forensics_published_accuracy.csv")
+    scores = table(published_tables / "forensics_published_scores.csv")
     assert accuracies.keys() == scores.keys()
     by_code = {c.code: c for c in categories().values()}
     compared, largest = 0, 0.0
@@ -39,10 +39,10 @@ def test_all_150_published_numbers(reference_tables: Path) -> None:
     assert largest > 0.01, "rounded tables cannot agree to the last digit: is the test comparing anything?"
 
 
-def test_weighting_by_samples_would_miss(reference_tables: Path) -> None:
+def test_weighting_by_samples_would_miss(published_tables: Path) -> None:
     """The other reading of the paper's sentence is really another one."""
-    accuracies = table(reference_tables / "forensics_published_accuracy.csv")
-    scores = table(reference_tables / "forensics_published_scores.csv")
+    accuracies = table(published_tables / "forensics_published_accuracy.csv")
+    scores = table(published_tables / "forensics_published_scores.csv")
     by_code = {c.code: c for c in categories().values()}
     worst = 0.0
     for model, row in accuracies.items():

@@ -36,9 +36,9 @@ def constant(answer: str) -> dict[str, Any]:
     return tally.scores()
 
 
-def test_constant_answers_are_the_published_rows(reference_tables: Path) -> None:
-    multi = {(r["model"], r["language_model"], r["prompting"]): r for r in table(reference_tables, "multiclass")}
-    binary = {(r["model"], r["language_model"], r["prompting"]): r for r in table(reference_tables, "binary")}
+def test_constant_answers_are_the_published_rows(published_tables: Path) -> None:
+    multi = {(r["model"], r["language_model"], r["prompting"]): r for r in table(published_tables, "multiclass")}
+    binary = {(r["model"], r["language_model"], r["prompting"]): r for r in table(published_tables, "binary")}
     row = ("VILA", "LLaMA2-7B", "Standard")
     columns = [f"test_{name}" for name in ("f1", "precision", "recall", "accuracy")]
     real, fake = constant("original"), constant("mismatch")
@@ -75,13 +75,13 @@ UNMATCHED = {
 """Published rows whose answers did not all name a class, so that two figures do not give the others."""
 
 
-def test_published_binary_rows_follow_from_their_recall_and_accuracy(reference_tables: Path) -> None:
+def test_published_binary_rows_follow_from_their_recall_and_accuracy(published_tables: Path) -> None:
     """Macro recall and accuracy give the recall of each class, and these the published F1 and precision.
 
     The table is rounded to a tenth; the published figure has to lie within what the rounding leaves open.
     """
     shown = 0
-    for row in table(reference_tables, "binary"):
+    for row in table(published_tables, "binary"):
         for split in ("val", "test"):
             if not row[f"{split}_f1"] or (row["model"], row["language_model"]) in UNMATCHED:
                 continue
@@ -101,19 +101,19 @@ def test_published_binary_rows_follow_from_their_recall_and_accuracy(reference_t
     assert shown == 29
 
 
-def test_per_source_overall_is_the_mean_of_the_four_classes(reference_tables: Path) -> None:
-    rows = table(reference_tables, "per_source_f1")
+def test_per_source_overall_is_the_mean_of_the_four_classes(published_tables: Path) -> None:
+    rows = table(published_tables, "per_source_f1")
     assert len(rows) == 11
     for row in rows:
         own = [float(row[k]) for k in ("real", "tvd", "vvd", "ccd")]
         assert sum(own) / 4 == pytest.approx(float(row["overall"]), abs=0.08)
 
 
-def test_consistency_is_the_share_of_the_most_frequent_answer(reference_tables: Path) -> None:
+def test_consistency_is_the_share_of_the_most_frequent_answer(published_tables: Path) -> None:
     """Shown where the binary table gives that share: models that call nearly everything fake, or real."""
-    rates = {row["model"]: float(row["consistency_rate"]) for row in table(reference_tables, "following")}
+    rates = {row["model"]: float(row["consistency_rate"]) for row in table(published_tables, "following")}
     binary = {
-        (r["model"], r["language_model"]): r for r in table(reference_tables, "binary") if r["prompting"] == "Standard"
+        (r["model"], r["language_model"]): r for r in table(published_tables, "binary") if r["prompting"] == "Standard"
     }
     for name, key, of_real in (
         ("mPLUG-Owl2", ("mPLUG-Owl2", "LLaMA2-7B"), False),
