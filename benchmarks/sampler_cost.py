@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from edgebench.sensors.energy import Rapl, Unsupported
@@ -20,11 +21,11 @@ from edgebench.sensors.files import host_root
 from edgebench.sensors.watch import PERIOD_S, Watch
 
 
-def cpu_us(step: object, times: int) -> float:
+def cpu_us(step: Callable[[], object], times: int) -> float:
     """Microseconds of this thread's CPU time a call."""
     begin = time.thread_time_ns()
     for _ in range(times):
-        step()  # type: ignore[operator]
+        step()
     return (time.thread_time_ns() - begin) / 1e3 / times
 
 

@@ -108,14 +108,21 @@ def governor(root: Path = Path("/")) -> str | None:
     return ", ".join(sorted(found)) or None
 
 
+def nvpmodel(root: Path = Path("/")) -> str | None:
+    """A Jetson's power mode: its number, and its name where nvpmodel.conf lists it."""
+    status = re.search(r"pmode:(\d+)", _text(root / "var/lib/nvpmodel/status") or "")
+    if status is None:
+        return None
+    mode = int(status[1])
+    name = re.search(rf"POWER_MODEL\s+ID={mode}\s+NAME=(\S+)", _text(root / "etc/nvpmodel.conf") or "")
+    return f"{mode}" + ("" if name is None else f" ({name[1]})")
+
+
 def power_mode(root: Path = Path("/")) -> str | None:
     """A Jetson's nvpmodel, or a laptop's platform profile, and whether it runs on its battery."""
     found = []
-    status = re.search(r"pmode:(\d+)", _text(root / "var/lib/nvpmodel/status") or "")
-    if status is not None:
-        mode = int(status[1])
-        name = re.search(rf"POWER_MODEL\s+ID={mode}\s+NAME=(\S+)", _text(root / "etc/nvpmodel.conf") or "")
-        found.append(f"nvpmodel {mode}" + ("" if name is None else f" ({name[1]})"))
+    if (mode := nvpmodel(root)) is not None:
+        found.append(f"nvpmodel {mode}")
     if (profile := _text(root / "sys/firmware/acpi/platform_profile")) is not None:
         found.append(f"platform profile {profile}")
     online = [_text(p) for p in root.glob("sys/class/power_supply/*/online")]

@@ -1,4 +1,4 @@
-"""Clocks, temperature, throttling, power modes and the CPU time of others, from /proc and /sys."""
+"""Clocks, temperature, throttling and the CPU time of others, from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -107,23 +107,3 @@ def held_back(root: Path) -> tuple[str, ...]:
     """By what, at this moment, as a Raspberry Pi's firmware says it."""
     bits = number(root / "sys/devices/platform/soc/soc:firmware/get_throttled", 16)
     return () if bits is None else tuple(words for bit, words in PI_BITS.items() if bits >> bit & 1)
-
-
-def governor(root: Path) -> str | None:
-    """Cpufreq's governor and highest clock of each kind of CPU, such as 'schedutil up to 2400 MHz'."""
-    found = set()
-    for folder in root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq"):
-        name, most = text(folder / "scaling_governor"), number(folder / "scaling_max_freq")
-        if name is not None:
-            found.add(name + ("" if most is None else f" up to {most / 1e3:.0f} MHz"))
-    return ", ".join(sorted(found)) or None
-
-
-def power_mode(root: Path) -> str | None:
-    """A Jetson's nvpmodel: its number, and its name where nvpmodel.conf lists it."""
-    status = re.search(r"pmode:(\d+)", text(root / "var/lib/nvpmodel/status") or "")
-    if status is None:
-        return None
-    mode = int(status[1])
-    name = re.search(rf"POWER_MODEL\s+ID={mode}\s+NAME=(\S+)", text(root / "etc/nvpmodel.conf") or "")
-    return f"{mode}" + ("" if name is None else f" ({name[1]})")

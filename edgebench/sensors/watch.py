@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from edgebench import devices
 from edgebench.errors import EdgebenchError, UsageError
 from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Unsupported, open_source
@@ -166,8 +167,8 @@ class Watch:
                 temperature_c=conditions.temperature_c(root),
                 throttle_events=conditions.throttle_events(root),
                 held_back=(*conditions.held_back(root), *(gpu.held_back() if gpu else ())),
-                governor=conditions.governor(root),
-                power_mode=conditions.power_mode(root),
+                governor=devices.governor(root),
+                power_mode=devices.nvpmodel(root),
                 available_bytes=memory.available_bytes(root),
                 cgroup_peak_bytes=memory.cgroup_peak_bytes(root),
                 pss_bytes=memory.pss_bytes(Path("/proc"), self.engine_pids) if last and self.engine_pids else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -142,7 +143,7 @@ def test_sentences() -> None:
     assert ended("stop. ") == "stop."
 
 
-def test_instructions_of_ones_own(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_instructions_of_ones_own(tmp_path: Path) -> None:
     ours = load_instructions()
     path = tmp_path / "mine.yaml"
     lines = {k: v for k, v in vars(ours).items() if k != "sha256"} | {"name": "mine"}

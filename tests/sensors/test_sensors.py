@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgebench import devices
 from edgebench.errors import DataError, UsageError
 from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Rails, Rapl, Unsupported, open_source
@@ -122,20 +123,20 @@ def test_conditions_of_boards(tmp_path: Path) -> None:
     assert conditions.clock_mhz(server) == 2400
     assert conditions.temperature_c(server) == 55.5
     assert conditions.throttle_events(server) == 7
-    assert conditions.governor(server) == "powersave up to 3400 MHz"
-    assert conditions.power_mode(server) is None
+    assert devices.governor(server) == "powersave up to 3400 MHz"
+    assert devices.nvpmodel(server) is None
     assert conditions.held_back(server) == ()
     assert memory.available_bytes(server) == 4000 * 1024
     assert memory.cgroup_peak_bytes(server) == 123456
     board = trees.jetson(tmp_path / "jetson")
-    assert conditions.power_mode(board) == "2 (MAXN_SUPER)"
+    assert devices.nvpmodel(board) == "2 (MAXN_SUPER)"
     assert conditions.throttle_events(board) == 2
     assert conditions.module_gpu_mhz(board) == 1020
     assert conditions.module_gpu_mhz(server) is None
     pi = trees.write(tmp_path / "pi", {"sys/devices/platform/soc/soc:firmware/get_throttled": "50005"})
     assert conditions.held_back(pi) == ("undervoltage", "throttled")
     nothing = tmp_path / "nothing"
-    for reader in (conditions.clock_mhz, conditions.temperature_c, conditions.throttle_events, conditions.governor):
+    for reader in (conditions.clock_mhz, conditions.temperature_c, conditions.throttle_events, devices.governor):
         assert reader(nothing) is None
     assert conditions.busy_s(nothing, frozenset({0})) is None
     assert memory.available_bytes(nothing) is None
