@@ -226,9 +226,9 @@ def test_variants_have_a_name_for_every_wording() -> None:
 
 
 @pytest.mark.parametrize("model", ["LLaVA-NEXT-34B", rarely("Monkey-Chat"), rarely("GPT4o")])
-def test_the_interval_of_a_subset_covers_the_whole(model: str, reference_tables: Path) -> None:
+def test_the_interval_of_a_subset_covers_the_whole(model: str, published_tables: Path) -> None:
     """The published accuracies of the 112 categories, 63,292 questions, 2,000 of them, a hundred seeds."""
-    with (reference_tables / "forensics_published_accuracy.csv").open() as stream:
+    with (published_tables / "forensics_published_accuracy.csv").open() as stream:
         published = next(row for row in csv.DictReader(stream) if row["model"] == model)
     ids, slugs, right = [], [], set()
     for category in categories().values():
