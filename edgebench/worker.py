@@ -149,8 +149,8 @@ class Worker:
         """
         self._process.send(query)
         when = "while it answered the warm-up question" if query.warmup else "while it answered"
-        reply: Reply = self._process.receive(when, self._limits.question_s)
-        return reply
+        answer, error, *peaks = self._process.receive(when, self._limits.question_s)
+        return Reply(None if answer is None else Answer(*answer), error, peaks[0], Resident(*peaks[1:]))
 
     def ask_all(self, queries: tuple[Query, ...]) -> WindowReply:
         """A window of questions, blocking.
@@ -221,8 +221,11 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
-    """The answer to a query, or the reason why there is none; those of a window; the times of a case."""
+def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> tuple[Any, ...] | WindowReply | CaseReply:
+    """The answer to a query, or the reason why there is none; those of a window; the times of a case.
+
+    That of a query is a `Reply` in plain values, which takes a quarter of the time on its way.
+    """
     if isinstance(asked, Asked):
         measured, reason = None, None
         try:
@@ -237,4 +240,5 @@ def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | Wind
         answer, reason = runner.ask(asked), None
     except Exception as error:  # engines of others raise what they like
         answer, reason = None, why(error)
-    return Reply(answer, reason, *watch.peaks())
+    peak, kinds = watch.peaks()
+    return None if answer is None else tuple(vars(answer).values()), reason, peak, kinds.anonymous, kinds.file_backed

@@ -30,7 +30,7 @@ LAYERS = [
     ["config", "registry", "places", "wording", "work"],
     [
         *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
-        *("trace", "lock", "windows", "subset"),
+        *("trace", "lock", "lines", "windows", "subset"),
     ],
     ["sensors", "shapes"],
     ["recipes", "records"],
