@@ -209,7 +209,8 @@ class Record:
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
     asked_unix_ns: int | None = None
     took_ns: int | None = None
-    """When it was put to the engine's process, and from then until its answer was back."""
+    """When it was put to the engine's process, and from then until its answer was back. Of a question that was sent
+    ahead (see `edgebench.ahead`): when the process began with it, and from then until it had the answer."""
     energy_j: float | None = None
     """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None

@@ -46,7 +46,7 @@ LAYERS = [
     ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
-    ["offline"],
+    ["offline", "ahead"],
     ["pipeline", "doctor", "explain"],
     ["synthetic", "sweeps"],
     ["cli"],
