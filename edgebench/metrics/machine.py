@@ -55,8 +55,8 @@ class Machine:
         """One line."""
         for name, short in PEAKS.items():
             value = getattr(record, name)
-            if value is not None:
-                self._peaks[short] = max(self._peaks.get(short, 0), value)
+            if value is not None and value > self._peaks.get(short, -1):
+                self._peaks[short] = value
         if record.error is not None or record.not_asked is not None:
             return
         self._energy.add(record, right)
@@ -72,8 +72,10 @@ class Machine:
         self._limit(record, measured)
 
     def _limit(self, record: Record, measured: dict[str, int]) -> None:
+        if not self._works or self._header.settings.reuse:
+            return
         sitting = next((s for s in reversed(self._sittings) if s.sitting == record.sitting), None)
-        if not self._works or sitting is None or sitting.device is None or self._header.settings.reuse:
+        if sitting is None or sitting.device is None:
             return
         key = (record.sitting, record.tiles, record.prompt_tokens, record.output_tokens)
         if key not in self._least:

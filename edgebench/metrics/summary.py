@@ -71,8 +71,8 @@ class _Tally:
     def add(self, record: Record, *, scoring: str, matcher: str) -> None:
         for name in PEAKS:
             value = getattr(record, name)
-            if value is not None:
-                self.peaks[name] = max(self.peaks.get(name, 0), value)
+            if value is not None and value > self.peaks.get(name, -1):
+                self.peaks[name] = value
         if record.not_asked is not None:
             self.not_asked += 1
             return
