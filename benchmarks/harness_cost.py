@@ -1,12 +1,13 @@
 """What the harness itself costs: the null engine over many questions in its process, as in any run.
 
-    python benchmarks/harness_cost.py [--questions 63292] [--media] [--repeats 3]
+    python benchmarks/harness_cost.py [--questions 63292] [--media] [--one-at-a-time] [--repeats 3]
 
 Counted, a question: the wall time of the whole loop from question 1,000 to the last one over their number. In it: the
 row of the TSV, the query, both ways through the pipe, the engine's process, the record, its line on the disk, and the
 command's own progress. Not in it: starting, noting the file's rows, loading, the warm-up and the first 1,000 questions
 (`before_s`). Questions have no picture; with `--media` each has one of 90 bytes that is no picture, of which base64 is
-decoded and a header is looked for. `own_cpu_us` and `engine_cpu_us` are the CPU time of either process over the same
+decoded and a header is looked for. The null engine answers so fast that questions are sent ahead (`edgebench.ahead`);
+with `--one-at-a-time` they are not, as with every model that computes something. `own_cpu_us` and `engine_cpu_us` are the CPU time of either process over the same
 loop, `timed_us` is what the records say of the null engine itself. Memory is VmRSS of either process at question 1,000
 and at the end. Scoring is the library's call, and `score_command_s` the whole of `edgebench score --json`.
 
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgebench import ahead
 from edgebench.benches import BENCHES
 from edgebench.benches.forensics import Forensics
 from edgebench.cli.output import Bar
@@ -130,16 +132,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=63_292)
     parser.add_argument("--media", action="store_true")
+    parser.add_argument("--one-at-a-time", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     if not given.media:
         BENCHES["forensics"] = (f"{__name__}:WithoutMedia", "without media")
+    if given.one_at_a_time:
+        ahead.BELOW_NS = 0
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "ForensicsBench.tsv"
         write(data, given.questions)
         for repeat in range(given.repeats):
             found = measured(data, Path(place) / f"run-{repeat}", given.questions)
-            print(json.dumps({"media": given.media, **found, "load": os.getloadavg()[0]}), flush=True)
+            asked = {"media": given.media, "one_at_a_time": given.one_at_a_time}
+            print(json.dumps({**asked, **found, "load": os.getloadavg()[0]}), flush=True)
 
 
 if __name__ == "__main__":

@@ -147,13 +147,14 @@ def _maker(cls: Any) -> Callable[[dict[str, Any]], Any]:
     if hasattr(cls, "__post_init__") or "__dict__" not in dir(cls) or any(not f.init for f in dataclasses.fields(cls)):
         return lambda arguments: cls(**arguments)
     plain = {f.name: None if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(cls)}
-    made = {f.name: f.default_factory for f in dataclasses.fields(cls) if f.default_factory is not dataclasses.MISSING}
+    made = [(f.name, f.default_factory) for f in dataclasses.fields(cls) if f.default_factory is not dataclasses.MISSING]
 
     def make(arguments: dict[str, Any]) -> Any:
         new = object.__new__(cls)
         vars(new).update(plain, **arguments)
-        for name in made.keys() - arguments.keys():
-            vars(new)[name] = made[name]()
+        for name, factory in made:
+            if name not in arguments:
+                vars(new)[name] = factory()
         return new
 
     return make
@@ -199,6 +200,8 @@ def _converter(kind: Any) -> Converter:
 def _union(arguments: tuple[Any, ...]) -> Converter:
     choices = [_converter(a) for a in arguments if a is not type(None)]
     optional = len(choices) < len(arguments)
+    if optional and len(choices) == 1:
+        return lambda value: None if value is None else choices[0](value)
 
     def convert(value: Any) -> Any:
         if optional and value is None:
@@ -245,11 +248,12 @@ def _mapping(key_kind: Any, value_kind: Any) -> Converter:
     def convert(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _Wrong(f"should be dict, is {_kind(value)}")
+        if keys.issuperset(map(type, value)) and values.issuperset(map(type, value.values())):
+            return value
         found, key = {}, None
         try:
             for key, given in value.items():
-                same = given if type(given) in values else value_of(given)
-                found[key if type(key) in keys else key_of(key)] = same
+                found[key_of(key)] = value_of(given)
         except _Wrong as wrong:
             wrong.path.append(str(key))
             raise

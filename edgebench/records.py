@@ -256,12 +256,12 @@ class Run:
             RunError: a line in the middle is damaged.
         """
         path = self.folder / RECORDS
-        again = asked_again(path)
+        place, again = str(path), asked_again(path)
         for number, kind, value in read_lines(path, again.lines):
             if kind == "sitting":
-                yield build(Sitting, value, where=f"{path}:{number}", error=RunError)
+                yield build(Sitting, value, where=f"{place}:{number}", error=RunError)
             elif kind == "answer" and number not in again.outdated:
-                yield build(Record, value, where=f"{path}:{number}", error=RunError)
+                yield build(Record, value, where=f"{place}:{number}", error=RunError)
 
     def records(self) -> Iterator[Record]:
         """The answers, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +32,13 @@ def _figures(forged: NDArray[np.int64], real: NDArray[np.int64]) -> tuple[float,
     """AUROC and EER from samples at each distinct score, ascending, both classes there."""
     below, missed = np.cumsum(real), np.cumsum(forged)
     reals, fakes = int(below[-1]), int(missed[-1])
+
+    def both(level: int) -> int:
+        return int(below[level]) * fakes + int(missed[level]) * reals if level >= 0 else 0
+
     # Behind so many levels the miss rate has not passed the false alarm rate yet; the EER lies before the next one.
-    both = below * fakes + missed * reals
-    place = int(np.searchsorted(both, reals * fakes, side="right"))
-    over, under = int(both[place]) - reals * fakes, reals * fakes - (int(both[place - 1]) if place else 0)
+    place = bisect_right(range(len(real)), reals * fakes, key=both)
+    over, under = both(place) - reals * fakes, reals * fakes - both(place - 1)
     next_, last = 1 - below[place] / reals, 1 - (below[place - 1] / reals if place else 0)
     equal = next_ + over / (over + under) * (last - next_)
     return float((forged @ below - forged @ real / 2) / (reals * fakes)), float(equal)
