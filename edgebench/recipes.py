@@ -64,6 +64,8 @@ class Recipe:
     """A checkpoint folder inside the package, relative to `edgebench/`."""
     weights_file: str | None = None
     """classifier: the published name of the weights file; encoder: of the probe."""
+    beside: tuple[str, ...] = ()
+    """classifier: published names of further weights that the network takes, in the same folder."""
     forged: tuple[str, ...] = ()
     """text_classifier: the labels that mean forged, where their words do not say it."""
     preprocess: Preprocess | None = None

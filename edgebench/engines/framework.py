@@ -206,10 +206,12 @@ class TorchEngine(GraphEngine):
     def _files(self) -> list[Path]:
         """Whose SHA-256 make the identity of the checkpoint."""
         family = self.artifact.manifest.family
+        if family == "classifier":
+            recipe = self._recipe()
+            file = self.weights if self.weights.is_file() else self.weights / (recipe.weights_file or "")
+            return [file, *map(file.with_name, recipe.beside)]
         if self.weights.is_file():
             return [self.weights]
-        if family == "classifier" and (file := self._recipe().weights_file) is not None:
-            return [self.weights / file]
         probe = [self._probe()] if family == "encoder" else []
         return [*sorted(self.weights.glob("*.safetensors")), *probe]
 
