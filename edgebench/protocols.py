@@ -132,7 +132,7 @@ class Procedure:
 
     def _query(self, sample: Sample, who: str, question: Question, *, first: bool) -> Query:
         kind = self.kinds[who]
-        images = sample.images if kind in {"vision-language", "classifier"} else ()
+        images = () if kind in {"language", "text-classifier"} else sample.images
         return Query(sample.id, images, question, fresh=first and self.several_calls)
 
 
@@ -214,7 +214,7 @@ def _check_stages(protocol: Procedure) -> None:
     fit: dict[str, tuple[str, ...]] = {
         "text": ("text-classifier", "vision-language", "language"),
         "image": ("classifier", "vision-language"),
-        "cross": ("vision-language", "language"),
+        "cross": ("image-text-classifier", "vision-language", "language"),
     }
     if not protocol.detectors:
         raise UsageError(

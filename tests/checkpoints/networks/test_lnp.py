@@ -38,7 +38,7 @@ def write(folder: Path, channels: int = 3) -> Path:
     torch.manual_seed(1)
     denoiser, resnet = lnp.Denoiser(), cnnspot.CnnSpot(channels)
     with torch.no_grad():
-        denoiser.tail[0].weight *= 3
+        denoiser.tail[0].get_parameter("weight").mul_(3)
         resnet.fc.weight *= 20
     told = {f"module.{name}": tensor for name, tensor in denoiser.state_dict().items()}
     torch.save({"epoch": 3, "state_dict": told, "optimizer": {}}, folder / "sidd_rgb.pth")
