@@ -42,7 +42,7 @@ LAYERS = [
     ["metrics"],
     ["checkpoints"],
     ["engines", "export", "pack", "agent", "sharing"],
-    ["runner", "artifacts", "apart", "plan"],
+    ["runner", "artifacts", "apart", "plan", "attended"],
     ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
