@@ -15,7 +15,7 @@ from edgebench.report.compare import asked_the_same, overview, pairs
 from edgebench.report.delta import delta_tables, points
 from edgebench.report.heat import heat
 from edgebench.report.labels import distinct, labels, short
-from edgebench.report.overview import overview_tables, pareto_table
+from edgebench.report.overview import limit_cell, overview_tables, pareto_table, scored_alone
 from edgebench.report.render import clean
 from edgebench.report.robustness import curves, robustness_table
 from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds, percent, run_tables
@@ -85,7 +85,7 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
         "legend": _legend(names),
         "sections": sections,
         "pairs": [(f"{names[0]} → {name}", delta_tables(p)) for name, p in zip(names[1:], found, strict=True)],
-        "environment": overview_tables(over, names)[1:],
+        "environment": overview_tables(over, summaries, names)[1:],
         "details": [(name, run_tables(s)) for name, s in zip(every_name, every_summary, strict=True)],
         "estimators": ESTIMATORS,
         "version": summaries[0]["edgebench"],
@@ -93,7 +93,11 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
 
 
 def _legend(names: list[str]) -> list[dict[str, Any]]:
-    return [{"glyph": plots.GLYPHS[k % 8], "colour": f"series-{k % 8}", "name": name} for k, name in enumerate(names)]
+    numbers = len(names) > 1
+    return [
+        {"glyph": plots.GLYPHS[k % 8] + (f" {k + 1}" if numbers else ""), "colour": f"series-{k % 8}", "name": name}
+        for k, name in enumerate(names)
+    ]
 
 
 def _title(summaries: list[dict[str, Any]]) -> str:
@@ -136,23 +140,35 @@ def _warnings(summaries: list[dict[str, Any]], names: list[str], differences: li
 def _glance(
     summaries: list[dict[str, Any]], found: list[dict[str, Any]], over: dict[str, Any], names: list[str]
 ) -> dict[str, Any]:
-    """The first table: a line a run, what a decision needs."""
+    """The first table: a line a run, what a decision needs. Runs of different models have no base."""
+    front = over["pareto"]
+    paired = bool(found) and over["one_model"]
+    scored = scored_alone(front)
+    limited = any(p["latency_ms_least"] is not None for p in front["points"])
     columns = [
-        "accuracy",
-        *(["against the base"] if found else []),
+        front["measure"],
+        *(["AUROC"] if scored else []),
+        *(["against the base"] if paired else []),
         "total p50 / p90",
-        *(["time, ratio"] if found else []),
+        *(["limit (estimate)"] if limited else []),
+        *(["time, ratio"] if paired else []),
+        "peak memory",
+        "on disk",
+        *(["Pareto front"] if found else []),
     ]
-    columns += ["peak memory", "on disk", *(["Pareto front"] if found else [])]
     rows = []
-    for k, (s, beaten) in enumerate(zip(summaries, over["pareto"]["dominated_by"], strict=True)):
-        total, pair = s["latency_ms"].get("total") or {}, found[k - 1] if k else None
+    for k, (s, point, beaten) in enumerate(zip(summaries, front["points"], front["dominated_by"], strict=True)):
+        total, pair = s["latency_ms"].get("total") or {}, found[k - 1] if k and found else None
         speed = next((r for r in pair["speed"] if r["what"] == "total"), None) if pair else None
-        cells = [percent(s["summary"]["accuracy"], s["summary"]["accuracy_interval"])]
-        if found:
+        cells = [percent(point["accuracy"], point["accuracy_interval"])]
+        if scored:
+            cells.append(percent(s["scores"]["binary"]["auroc"], s["scores"]["binary"]["auroc_interval"]))
+        if paired:
             cells.append("base" if pair is None else _change(pair["paired"]))
         cells.append(" / ".join(milliseconds(total.get(f"p{q}")) for q in (50, 90)) + " ms")
-        if found:
+        if limited:
+            cells.append(limit_cell(point))
+        if paired:
             cells.append("base" if pair is None else _ratio(speed))
         cells += [mebibytes(s["memory"]["peak_bytes"]), mebibytes(s["memory"]["artifact_bytes"])]
         if found:
@@ -175,38 +191,52 @@ def _ratio(speed: dict[str, Any] | None) -> str:
 
 
 def _tradeoffs(summaries: list[dict[str, Any]], over: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    front = over["pareto"]
-    shown = []
-    for point, s in zip(front["points"], summaries, strict=True):
-        memory = point["memory_bytes"]
-        shown.append(
-            point
-            | {
-                "accuracy_interval": s["summary"]["accuracy_interval"],
-                "latency_ms_interval": (s["latency_ms"].get("total") or {}).get("p50_interval"),
-                "memory_mib": None if memory is None else memory / 2**20,
-            }
-        )
+    front, measure = over["pareto"], over["pareto"]["measure"]
+    shown = [
+        p | {"memory_mib": None if p["memory_bytes"] is None else p["memory_bytes"] / 2**20} for p in front["points"]
+    ]
+    sized = len({p["memory_bytes"] for p in shown} - {None}) > 1
     figures = []
-    for x, cost, label, caption in (
-        ("latency_ms", "latency_ms", "total p50, ms", "Accuracy against latency"),
-        ("memory_mib", "memory_bytes", "engine process, peak, MiB", "Accuracy against memory"),
+    for x, cost, label, words in (
+        ("latency_ms", "latency_ms", "total p50, ms", "latency"),
+        ("memory_mib", "memory_bytes", "engine process, peak, MiB", "memory"),
     ):
         best = [k for k, beaten in enumerate(front[f"dominated_by_{cost}"]) if beaten == []]
         titles = [
             f"{name}: {percent(p['accuracy'])}, {UNKNOWN if p[x] is None else f'{p[x]:.3g}'} {label.rpartition(' ')[2]}"
+            + (f", {mebibytes(p['memory_bytes'])}" if x == "latency_ms" else "")
             for name, p in zip(names, shown, strict=True)
         ]
         if any(p["accuracy"] is not None and p[x] is not None for p in shown):
-            figures.append((caption, plots.tradeoff(shown, x=x, x_label=label, front=best, titles=titles)))
+            picture = plots.tradeoff(
+                shown,
+                x=x,
+                x_label=label,
+                y_label=measure,
+                front=best,
+                titles=titles,
+                sized=sized and x == "latency_ms",
+            )
+            figures.append((f"{measure.capitalize()} against {words}", picture))
+    text = ["Bars are 95 % intervals."]
+    if sized:
+        sizes = sorted(p["memory_bytes"] for p in shown if p["memory_bytes"] is not None)
+        text.append(
+            f"Against latency, the larger a mark, the more memory its process needed ({mebibytes(sizes[0])} to {mebibytes(sizes[-1])})."
+        )
+    if any(p["latency_ms_least"] is not None for p in shown):
+        text.append(
+            "The tick to the left of a mark is the physical limit: what this device cannot beat, an estimate without "
+            "the decoding of pictures."
+        )
+    if len(names) > 1:
+        text.append("The dashed line is the Pareto front of the picture; hollow marks lie behind it.")
     return {
         "title": "Accuracy, latency, memory",
-        "text": "Bars are 95 % intervals. The dashed line is the Pareto front of the picture; hollow marks lie behind it."
-        if len(names) > 1
-        else "Bars are 95 % intervals.",
+        "text": " ".join(text),
         "figures": figures,
         "legend": _legend(names),
-        "tables": [pareto_table(front, names)],
+        "tables": [pareto_table(over, summaries, names)],
     }
 
 

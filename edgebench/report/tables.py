@@ -39,6 +39,11 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
     return shown if interval is None else f"{shown}  [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things, such as '1 tile'."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def milliseconds(value: float | None) -> str:
     """Milliseconds with three figures that mean something."""
     if value is None:
@@ -365,7 +370,7 @@ def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
     if not compared:
         note += "; the scenarios differ, so that speed is not compared"
     tables = [Table("Side by side", columns, tuple(rows), note)]
-    tables += overview_tables(comparison, columns[1:])
+    tables += overview_tables(comparison, runs, columns[1:])
     for pair in comparison["pairs"]:
         tables += delta_tables(pair)
     if comparison["differences"]:
@@ -398,7 +403,7 @@ def _speed_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 def _cost_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Against the physical limit, and energy."""
     rows: list[tuple[str, ...]] = []
-    for stage in ("vision", "ttft", "tpot"):
+    for stage in ("vision", "ttft", "tpot", "total"):
         limits = ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {} for r in runs)
         cells = [limit.get("measured_over_least") for limit in limits]
         if any(cell is not None for cell in cells):
