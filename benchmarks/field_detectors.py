@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError, EdgebenchError, UsageError
 from edgebench.recipes import load_recipe
 
@@ -37,14 +38,14 @@ PRECISIONS = {CLIP: ("fp32", "int8")}
 
 
 def edgebench(*words: object, **environment: str) -> None:
-    """One command, shown and run.
+    """One command, shown and run. Exit code 1 says that some questions failed, such as a picture without a face.
 
     Raises:
         UsageError: it failed; its own message stands above.
     """
     print("$ edgebench", shlex.join(map(str, words)), file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "edgebench", *map(str, words)]
-    if subprocess.run(command, env={**os.environ, **environment}, check=False).returncode:
+    if subprocess.run(command, env={**os.environ, **environment}, check=False).returncode > 1:
         raise UsageError(f"`edgebench {words[0]}` failed")
 
 
@@ -68,8 +69,9 @@ def clip_checkpoint(folder: Path, given: Path | None) -> tuple[Path, Path]:
         raise CheckpointError("the probe is not of features of length 1", where=graph)
     tower, cosines = parts.checked_tower(graph)
     print("image tower against the published graphs, least cosine:", cosines, file=sys.stderr)
-    tower.save_pretrained(target)
-    parts.image_processor().save_pretrained(target)
+    with quiet():
+        tower.save_pretrained(target)
+        parts.image_processor().save_pretrained(target)
     weight, bias = (np.array([value[name]], dtype=np.float32) for name in ("weights", "bias"))
     save_file({"weight": weight, "bias": bias}, probe)
     return target, probe
@@ -87,7 +89,7 @@ def exported(folder: Path, name: str, precision: str, given: argparse.Namespace)
         except UsageError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
             return None
-        ask = [Path(__file__).with_suffix(".yaml"), "--weights", weights, "--probe", probe, "--dialect", "portable"]
+        ask = [Path(__file__).with_name(f"{CLIP}.yaml"), "--weights", weights, "--probe", probe, "--dialect", "portable"]
     else:
         file = next(iter(sorted(given.detectors.rglob(load_recipe(name).weights_file or ""))), None)
         if file is None:

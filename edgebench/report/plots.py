@@ -27,7 +27,7 @@ GLYPHS = "●■◆▲▼✚✖★"
 WIDTH_IN, HEIGHT_IN = 4.9, 3.1
 """353 points wide, at most as many pixels as a phone shows, so that text of 10 points is legible there."""
 TRADEOFF_IN = 3.6
-SMALLEST, LARGEST = 4.0, 22.0
+SMALLEST, LARGEST = 4.0, 15.0
 """Diameters of marks whose area is a size, in points."""
 LOG_FROM = 12.0
 """An axis of times is logarithmic when its largest value is so many times its smallest."""
@@ -57,6 +57,7 @@ def tradeoff(
     front: Sequence[int],
     titles: Sequence[str],
     sized: bool = False,
+    chance: float | None = None,
 ) -> str:
     """Accuracy against a cost, with the Pareto front; dominated runs are hollow, and each has its number.
 
@@ -68,6 +69,7 @@ def tradeoff(
         y_label: which accuracy.
         front: indices of the runs that none dominates.
         titles: of each point, shown by the browser under the pointer.
+        chance: a fraction, where it is known.
         sized: marks have an area in proportion to `memory_bytes`; a cross where that is not known.
     """
     with _figure(height=TRADEOFF_IN) as (figure, axes):
@@ -110,6 +112,10 @@ def tradeoff(
                 linestyle="none",
                 gid=f"point-{k}",
             )
+        if chance is not None:
+            axes.axhline(100 * chance, color=colour("soft"), linewidth=1, linestyle=":")
+            axes.annotate("chance", (0.99, 100 * chance), xycoords=("axes fraction", "data"), xytext=(0, 2),
+                          textcoords="offset points", ha="right", color=colour("soft"), fontsize=9)  # fmt: skip
         _times(axes, [v for k in known for v in (points[k][x], points[k].get(f"{x}_least")) if v is not None])
         axes.set_xlabel(x_label)
         axes.set_ylabel(f"{y_label}, %")
@@ -135,9 +141,9 @@ def _numbers(figure: Figure, axes: Axes, places: dict[int, tuple[float, float]],
     taken: list[tuple[float, float, float]] = [(*marks[k], sizes[k] / 2) for k in places]
     for k in places:
         best = (math.inf, 0.0, 0.0)
-        for step in range(16):
+        for step in range(64):
             turn = math.pi / 4 + step * math.pi / 8
-            away = sizes[k] / 2 + 6 + (step >= 8) * 5
+            away = sizes[k] / 2 + 6 + 6 * (step // 16)
             x, y = away * math.cos(turn), away * math.sin(turn)
             covered = sum(max(0.0, r + 6 - math.hypot(marks[k][0] + x - a, marks[k][1] + y - b)) for a, b, r in taken)
             best = min(best, (round(covered, 1) + step / 100, x, y))
