@@ -59,7 +59,7 @@ def clip_checkpoint(folder: Path, given: Path | None) -> tuple[Path, Path]:
     import llava_of_parts as parts
     from safetensors.numpy import save_file
 
-    target, probe = folder / "clip", folder / "clip" / "probe.safetensors"
+    target, probe = folder / "clip", folder / "clip-probe.safetensors"
     if probe.exists():
         return target, probe
     graph = parts.CLIP.find(given, folder / "parts")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.metrics.drift import drift
+from edgebench.metrics.drift import ALPHA, BLOCKS, MATTERS, drift
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,8 @@ def validity(
         "unknown": unknown,
         "sittings": found,
         "note": f"others busy: more than {BUSY_CORES:g} of a core in at least {100 * BUSY_SHARE:.0f} % of the time, "
-        "by /proc/stat less edgebench's own processes; drift: Mann-Kendall, p < 0.01, and more than 5 % over the run",
+        "by /proc/stat less edgebench's own processes; drift: Mann-Kendall "
+        f"over {BLOCKS} parts of the run, p < {ALPHA:g}, and more than {100 * MATTERS:.0f} % over the run",
     }
 
 
