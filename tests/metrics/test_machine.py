@@ -89,6 +89,8 @@ def test_what_makes_a_runs_times_invalid() -> None:
     quiet = [0.02] * 20
     assert verdict(looks(quiet)) == ("valid", "")
     assert verdict(looks([0.02] * 19 + [0.9])) == ("valid", ""), "one second in twenty"
+    assert verdict(looks([0.02] * 16 + [0.35] * 4)) == ("valid", ""), "a machine's own services"
+    assert verdict(looks([0.3] * 20))[0] == "invalid", "little, and all the time"
     timing, why = verdict(looks([0.02] * 15 + [0.9] * 5))
     assert timing == "invalid"
     assert "0.24 cores on average, 0.90 at most" in why
