@@ -89,7 +89,15 @@ def exported(folder: Path, name: str, precision: str, given: argparse.Namespace)
         except UsageError as error:
             print(f"left out: {name}: {error}", file=sys.stderr)
             return None
-        ask = [Path(__file__).with_name(f"{CLIP}.yaml"), "--weights", weights, "--probe", probe, "--dialect", "portable"]
+        ask = [
+            Path(__file__).with_name(f"{CLIP}.yaml"),
+            "--weights",
+            weights,
+            "--probe",
+            probe,
+            "--dialect",
+            "portable",
+        ]
     else:
         file = next(iter(sorted(given.detectors.rglob(load_recipe(name).weights_file or ""))), None)
         if file is None:

@@ -87,7 +87,13 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
         "glance": _glance(summaries, found, over, names),
         "legend": _legend(names),
         "sections": sections,
-        "pairs": [(f"{names[0]} → {name}", delta_tables(p)) for name, p in zip(names[1:], found, strict=True)],
+        "pairs_title": "What changed against the base"
+        if over["one_model"]
+        else "Question by question, beside the first",
+        "pairs": [
+            (f"{names[0]} → {name}", delta_tables(p)[: None if over["one_model"] else 1])
+            for name, p in zip(names[1:], found, strict=True)
+        ],
         "environment": overview_tables(over, summaries, names)[1:],
         "details": [(name, run_tables(s)) for name, s in zip(every_name, every_summary, strict=True)],
         "estimators": ESTIMATORS,
