@@ -208,7 +208,7 @@ def main() -> None:
     runtimes, agreeing = runtimes_of(given)
     ids = np.random.default_rng(0).integers(100, 40000, given.prompt).tolist()
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in runtimes}
-    order = random.Random(0)  # noqa: S311 - an order, no secret
+    order = random.Random(0)
     for round_ in range(given.rounds + 1):
         for name in order.sample(list(runtimes), len(runtimes)):
             runtime = runtimes[name]
