@@ -73,7 +73,7 @@ class GenaiEngine:
         onnxruntime_genai.disable_telemetry_events()
         _check(self.artifact)
         # Threads as in the engine `ort`.
-        session: dict[str, Any] = {**thread_settings(self.profile)}
+        session: dict[str, Any] = {**thread_settings(self.profile, 1)}
         if self.profile.threads is not None:
             session["intra_op_num_threads"] = self.profile.threads
         try:
