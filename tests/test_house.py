@@ -48,7 +48,7 @@ LAYERS = [
     ["desk"],
     ["offline", "ahead"],
     ["pipeline", "doctor", "explain"],
-    ["synthetic", "sweeps"],
+    ["synthetic", "speeds", "sweeps"],
     ["cli"],
     ["__main__"],
 ]
