@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.answers import judge
 from edgebench.apart import Died
 from edgebench.calls import Line, call
+from edgebench.engines.others import engine_class
 from edgebench.environment import Resident, describe_host, now
 from edgebench.errors import EngineError, SampleError
 from edgebench.protocols import MODEL
@@ -204,11 +205,14 @@ class Desk:
         }
 
     def _ask(self, query: Query, stack: contextlib.ExitStack, who: str = MODEL) -> Reply:
-        if self._remote:
+        if self._remote and who == MODEL:
             return self._ask_elsewhere(query, stack)
         if not self._described and who != MODEL:
-            # A sitting is described by the run's own artifact, whoever is asked first.
-            self._describe(self._start(MODEL, stack), None)
+            # A sitting is described by the run's own model, whoever is asked first.
+            if self._remote:
+                self._describe_line(self._open_line(stack))
+            else:
+                self._describe(self._start(MODEL, stack), None)
         if self._how is not None:
             query = replace(query, how=self._how)
         workers, warm = self._staff.workers, self._staff.warm
@@ -226,18 +230,26 @@ class Desk:
             del workers[who]
             warm.pop(who, None)
             raise
-        self._costs.append(self._watch.since(mark))
-        self._peaks[who] = reply
+        if not self._remote:  # of a part of the models there is no memory and no energy of a sample
+            self._costs.append(self._watch.since(mark))
+            self._peaks[who] = reply
         return reply
+
+    def _open_line(self, stack: contextlib.ExitStack) -> Line:
+        if self._line is None:
+            self._line = stack.enter_context(Line(self._plan))
+        return self._line
+
+    def _describe_line(self, line: Line) -> None:
+        if not self._described:
+            self._describe_call(line.facts())
+            self._described = True
 
     def _ask_elsewhere(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         """One call of several to a model that is not here: the next one needs its answer."""
-        if self._line is None:
-            self._line = stack.enter_context(Line(self._plan))
-        found = self._line.ask(query)
-        if not self._described:
-            self._describe_call(self._line.facts())
-            self._described = True
+        line = self._open_line(stack)
+        found = line.ask(query)
+        self._describe_line(line)
         return Reply(found.answer, found.error, None, Resident(None, None))
 
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
@@ -253,14 +265,17 @@ class Desk:
         raise self._end
 
     def _worker_plan(self, who: str) -> WorkerPlan:
-        artifact = None if self._protocol is None else self._protocol.detectors.get(who)
-        if artifact is None:
+        protocol = self._protocol
+        artifact = None if protocol is None else protocol.detectors.get(who)
+        if artifact is None or protocol is None:
             return self._plan
         text = artifact.manifest.text
         style = "default" if text is None else text.prompt_style
         limit = self._run.max_new_tokens or (512 if text is None else text.max_new_tokens)
         how = replace(self._plan.how, prompt_style=style, max_new_tokens=limit)
-        return replace(self._plan, artifact=artifact, how=how)
+        plan = replace(self._plan, artifact=artifact, how=how)
+        # The engine's options are its own.
+        return plan if protocol.engine is None else replace(plan, engine=engine_class(protocol.engine), options={})
 
     def _describe(self, worker: Worker, warmup: int | None) -> None:
         ready = worker.ready

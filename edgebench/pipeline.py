@@ -231,7 +231,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Va
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    scores = manifest is not None and "classifier" in manifest.graphs
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)

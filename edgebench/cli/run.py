@@ -164,6 +164,11 @@ LONGEST_S = 1e6
 @click.option("--image-detector", metavar="ARTIFACT", help="mixed: the same of the picture.")
 @click.option("--cross-detector", metavar="ARTIFACT", help="mixed: the same of their match.")
 @click.option(
+    "--detector-engine",
+    metavar="ENGINE",
+    help="mixed: what runs those three.  [default: the run's engine; ort where that one's model is elsewhere]",
+)
+@click.option(
     "--time-limit",
     type=click.FloatRange(0, LONGEST_S, min_open=True),
     default=Limits.question_s,
@@ -232,7 +237,8 @@ def run(
     check_place(engine, endpoint)
     chosen = find_artifact(artifact, engine, say)
     named = {stage: options.pop(f"{stage}_detector") for stage in ("text", "image", "cross")}
-    found = {stage: find_artifact(name, engine, say) for stage, name in named.items() if name}
+    beside = options["detector_engine"] or engine
+    found = {stage: find_artifact(name, beside, say) for stage, name in named.items() if name}
     options["detectors"] = {stage: own for stage, own in found.items() if own is not None}
     limits = Limits(time_limit, load_limit, restarts)
     sizes, seconds, count = options.pop("sweep"), options.pop("min_seconds"), options.pop("min_count")
