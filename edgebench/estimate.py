@@ -65,7 +65,7 @@ def _of_artifact(manifest: Manifest, folder: Path) -> Model:
         weight_bytes=sum(graph.bytes for graph in manifest.graphs.values()),
         cache_bytes_per_token=None if manifest.decoder is None else bytes_per_token(manifest.decoder),
         tokens_per_tile=images.per_tile if images else 0,
-        speaks=manifest.kind != "classifier",
+        speaks="classifier" not in manifest.graphs,
     )
 
 
