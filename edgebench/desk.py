@@ -66,6 +66,7 @@ class Desk:
         self._staff = staff or Staff()
         self._how = None if staff is None else worker.how
         """Put with each question where others are asked in between."""
+        self._empty = Record("", sitting, "", "")
         self._line: Line | None = None
         self._peaks: dict[str, Reply] = {}
         self._costs: list[dict[str, Any]] = []
@@ -107,20 +108,13 @@ class Desk:
                 failure = error
         if isinstance(failure, Died):
             self._count_death(failure, f"sample {sample.id!r}")
-            return replace(record, error=f"engine: {failure}")
-        record = replace(
-            record,
-            peak_memory_bytes=self._peak(lambda reply: reply.peak_memory_bytes),
-            peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
-            peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
-            **self._cost(),
-            **found,
-        )
+            return record.but(error=f"engine: {failure}")
+        record = record.but(**self._together(), **self._cost(), **found)
         if failure is not None:
             if not isinstance(failure, SampleError):
                 raise failure
             self._count_failure(failure.what)
-            return replace(record, error=failure.what)
+            return record.but(error=failure.what)
         return self._judged(record)
 
     def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
@@ -150,9 +144,8 @@ class Desk:
 
     def _blank(self, sample: Sample, suits: bool) -> Record:
         """What is known of a sample before it is asked; whether it is asked at all."""
-        record = Record(
+        record = self._empty.but(
             id=sample.id,
-            sitting=self._sitting,
             target=sample.target,
             category=sample.category,
             options=dict(sample.question.options) or None,
@@ -160,22 +153,22 @@ class Desk:
             facts=sample.facts | self._facts,
         )
         if sample.problem is not None:
-            return replace(record, error=sample.problem)
+            return record.but(error=sample.problem)
         if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+            return record.but(not_asked=f"this question does not suit a {self._kind} model")
         return record
 
     def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
         """With what came back for it."""
         if answer is None:
             self._count_failure(error or "")
-            return replace(record, error=error)
-        return self._judged(replace(record, **vars(answer)))
+            return record.but(error=error)
+        return self._judged(record.but(**vars(answer)))
 
     def _judged(self, record: Record) -> Record:
         self._failures = 0
         letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=letter, method=method)
+        return record.but(answer=letter, method=method)
 
     def _describe_call(self, facts: dict[str, Any]) -> None:
         """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
@@ -191,10 +184,14 @@ class Desk:
             )
         )
 
-    def _peak(self, of: Callable[[Reply], int | None]) -> int | None:
-        """Of all engines' processes together; they need not have been at their peaks at once."""
-        known = [of(reply) for reply in self._peaks.values()]
-        return sum(n for n in known if n is not None) if known and None not in known else None
+    def _together(self) -> dict[str, int | None]:
+        """The peaks of all engines' processes, added up; they need not have been there at once."""
+        replies = self._peaks.values()
+        return {
+            "peak_memory_bytes": _sum([reply.peak_memory_bytes for reply in replies]),
+            "peak_anonymous_bytes": _sum([reply.peak.anonymous for reply in replies]),
+            "peak_file_backed_bytes": _sum([reply.peak.file_backed for reply in replies]),
+        }
 
     def _cost(self) -> dict[str, Any]:
         """When the sample was put, how long its calls took and at which energy, added up."""
@@ -322,3 +319,9 @@ class Desk:
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
                 hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )
+
+
+def _sum(sizes: list[int | None]) -> int | None:
+    """Unknown where one of them is, or there is none."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None

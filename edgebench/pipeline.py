@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
+from edgebench.ahead import AheadDesk
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
@@ -112,6 +113,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
             return folders
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
         staff = Staff() if len(plans) > 1 else None
+        alone = staff is None and protocol is None and not remote
         desks = []
         for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
             how = HowToAsk(
@@ -125,7 +127,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 batch=batch,
             )
             worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
-            made = Desk if batch is None else OfflineDesk
+            made = OfflineDesk if batch is not None else AheadDesk if alone else Desk
             desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
             stack.enter_context(watch)
@@ -133,13 +135,17 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
             for desk, folder in zip(desks, folders, strict=True):
                 desk.look_up = protocol.begin(folder, stack)
         at_once = remote and (protocol is None or not protocol.several_calls)
-        if at_once or batch is not None:
+        if at_once or batch is not None or alone:
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
-                samples = (made_ready(variant.put(s)) for s in bench.samples() if s.id not in done)
+                samples = (variant.put(made_ready(s)) for s in bench.samples() if s.id not in done)
                 asked = ((s, bench.suits(kind, s)) for s in samples)
-                found: Iterator[Record | Window] = desk.called(asked)
+                found: Iterator[Record | Window]
                 if isinstance(desk, OfflineDesk) and batch is not None:
                     found = desk.windows(asked, batch, stack)
+                elif isinstance(desk, AheadDesk):
+                    found = desk.records(asked, stack)
+                else:
+                    found = desk.called(asked)
                 for line in found:
                     store.append(line)
                     if isinstance(line, Record):

@@ -58,6 +58,8 @@ class Recipe:
     """encoder: a name of `edgebench.checkpoints.encoders.ENCODERS`."""
     feature: Literal["image_embeds", "pooler_output"] | None = None
     """encoder: what the probe stands on; None: what that encoder is usually probed on."""
+    unit_length: bool = False
+    """encoder: whether the probe takes features of length 1."""
     hub_id: str | None = None
     """llava, encoder: what `--weights` takes from a model hub when none is given."""
     embedded: str | None = None

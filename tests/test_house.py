@@ -30,7 +30,7 @@ LAYERS = [
     ["config", "registry", "places", "wording", "work"],
     [
         *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
-        *("trace", "lock", "windows", "subset"),
+        *("trace", "lock", "lines", "windows", "subset"),
     ],
     ["sensors", "shapes"],
     ["recipes", "records"],
@@ -46,9 +46,9 @@ LAYERS = [
     ["batches", "sweep"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
-    ["offline"],
+    ["offline", "ahead"],
     ["pipeline", "doctor", "explain"],
-    ["synthetic", "sweeps"],
+    ["synthetic", "speeds", "sweeps"],
     ["cli"],
     ["__main__"],
 ]

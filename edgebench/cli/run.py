@@ -215,7 +215,8 @@ def run(
     """Ask ARTIFACT (a folder, or a recipe's name: its newest export here) a benchmark's questions.
 
     Without ARTIFACT the newest export in this folder is taken, or the embedded demo model where there is none.
-    Every answer is on the disk before the next question is asked: a run that is killed loses nothing.
+    Every answer is on the disk before the next question is asked: a run that is killed loses nothing. (Of an engine that
+    answers within 0.1 ms, which is asked ahead, the last 64 answers at most.)
     """
     from edgebench import pipeline
     from edgebench.artifacts import check_place, find_artifact

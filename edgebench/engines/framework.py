@@ -305,4 +305,8 @@ class TorchEngine(GraphEngine):
         architecture = lookup(ENCODERS, recipe.encoder or "", what="encoder")
         kind, config = encoder_configuration(self.weights, architecture)
         encoder = load_encoder(self.weights, kind, config, dtype)
-        return ProbedEncoder(encoder, recipe.feature or architecture.features[0], read_probe(self._probe())).eval()
+        return ProbedEncoder(
+            encoder,
+            recipe.feature or architecture.features[0],
+            read_probe(self._probe(), unit_length=recipe.unit_length),
+        ).eval()
