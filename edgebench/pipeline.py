@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
+from edgebench.ahead import Ahead
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
@@ -24,7 +25,7 @@ from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError
 from edgebench.media.perturb import Perturbation
-from edgebench.offline import OfflineDesk
+from edgebench.offline import CellDesk, OfflineDesk
 from edgebench.plan import batch_of, built_in, engine_options, own_options
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import MATCHERS
@@ -111,8 +112,9 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         if all(len(done) >= total for _, _, done, _ in opened):
             return folders
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
-        staff = Staff() if len(plans) > 1 else None
-        desks = []
+        cells = len(plans) > 1 and all(plan.scenario == "offline" for plan in plans[1:])
+        staff = Staff(by_turns=not cells) if len(plans) > 1 else None
+        desks: list[Desk] = []
         for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
             how = HowToAsk(
                 scoring=plan.scoring,
@@ -125,6 +127,10 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 batch=batch,
             )
             worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
+            if cells and desks:  # the process is that of the plain run, whichever of them starts it
+                worker = replace(worker, how=replace(how, perturbation=None))
+                desks.append(CellDesk(how, worker, store, sitting, plan, progress, watch, protocol, staff=staff))
+                continue
             made = Desk if batch is None else OfflineDesk
             desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
@@ -146,6 +152,16 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                         progress.advance(line.error is not None)
             watch.look(last=True)
             return folders
+        if cells:
+            rows = list(
+                zip(desks, (store for _, store, _, _ in opened), (done for _, _, done, _ in opened), strict=True)
+            )
+            ready_samples = ((sample := made_ready(s), bench.suits(kind, sample)) for s in bench.samples())
+            for store, record in _by_cells(rows, Ahead(ready_samples), stack):
+                store.append(record)
+                progress.advance(record.error is not None)
+            watch.look(last=True)
+            return folders
         for sample in bench.samples():
             ready_sample = None
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
@@ -157,6 +173,23 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                     progress.advance(record.error is not None)
         watch.look(last=True)
     return folders
+
+
+def _by_cells(
+    rows: Sequence[tuple[Desk, Store, set[str]]], samples: Ahead[tuple[Sample, bool]], stack: contextlib.ExitStack
+) -> Iterator[tuple[Store, Record]]:
+    """Each sample in the plain run, alone and timed, and then in all cells at once; the next one is read meanwhile."""
+    (first, plainly, plain_done), *others = rows
+    cells = {desk: (store, done) for desk, store, done in others if isinstance(desk, CellDesk)}
+    for sample, suits in samples:
+        plain = None
+        if sample.id not in plain_done:
+            plain = first.record(sample, suits, stack)
+            yield plainly, plain
+        left = [desk for desk, (_, done) in cells.items() if sample.id not in done]
+        if left:
+            for desk, record in left[0].together(left[1:], sample, suits, plain, stack, samples.fetch):
+                yield cells[desk][0], record
 
 
 def _check(plan: RunPlan, remote: bool) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgebench import errors
 from edgebench.apart import Apart
-from edgebench.batches import Answered, BatchRunner, why
+from edgebench.batches import Answered, Outcome, why
+from edgebench.cells import CellRunner, Cells
 from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
 from edgebench.errors import EdgebenchError, EngineError, one_line
 from edgebench.media.pixels import in_use
@@ -23,7 +24,7 @@ from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
     from types import TracebackType
     from typing import Self
@@ -71,6 +72,16 @@ class WindowReply:
     """What came back for a window of queries."""
 
     found: Answered
+    peak_memory_bytes: int | None
+    peak: Resident
+
+
+@dataclass(frozen=True)
+class CellsReply:
+    """What came back for some of a sample's cells."""
+
+    found: dict[int, Outcome]
+    """Number of the cell -> answer or reason."""
     peak_memory_bytes: int | None
     peak: Resident
 
@@ -163,6 +174,21 @@ class Worker:
         reply: WindowReply = self._process.receive(when, self._limits.question_s * len(queries))
         return reply
 
+    def ask_cells(self, cells: Cells, meanwhile: Callable[[], None]) -> Iterator[CellsReply]:
+        """One sample under several perturbations, a few answers at a time; `meanwhile` is called while the first are made.
+
+        Raises:
+            Died: as of `ask`; the limit between two replies is that of so many questions.
+        """
+        self._process.send(cells)
+        meanwhile()
+        left = len(cells.hows)
+        while left > 0:
+            when = f"while it answered {left} perturbations"
+            reply: CellsReply = self._process.receive(when, self._limits.question_s * len(cells.hows))
+            left -= len(reply.found)
+            yield reply
+
     def measure(self, case: Case, rule: Rule) -> CaseReply:
         """One case of a sweep, blocking.
 
@@ -195,7 +221,7 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         begin = clock()
         opened = engine.__enter__()
         load_ns = clock() - begin
-        runner = BatchRunner(opened, plan.artifact, plan.how, clock=clock)
+        runner = CellRunner(opened, plan.artifact, plan.how, clock=clock)
         facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
         if plan.how.batch is not None:
             facts["asked_in_batches"] = runner.can_batch
@@ -214,14 +240,24 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         return
     try:
         while (query := connection.recv()) is not None:
-            connection.send_bytes(pickle.dumps(_answer(runner, query, watch), pickle.HIGHEST_PROTOCOL))
+            for reply in _replies(runner, query, watch):
+                connection.send_bytes(pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
     except (EOFError, OSError):
         return
     finally:
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
+def _replies(runner: CellRunner, asked: Any, watch: MemoryWatch) -> Iterator[Any]:
+    """One to each message, but several to a sample's cells."""
+    if isinstance(asked, Cells):
+        for found in runner.ask_cells(asked):
+            yield CellsReply(found, *watch.peaks())
+    else:
+        yield _answer(runner, asked, watch)
+
+
+def _answer(runner: CellRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
     """The answer to a query, or the reason why there is none; those of a window; the times of a case."""
     if isinstance(asked, Asked):
         measured, reason = None, None
