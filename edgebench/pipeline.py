@@ -100,7 +100,9 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         raise UsageError("--scenario offline is not for runs that are asked side by side", hint="leave it out")
     options = engine_options(first) | own
     made_ready = _made_ready(first)
-    variants = [load_variant(plan.variant) for plan in plans]
+    variants = [load_variant(plan.variant, plan.boxes) for plan in plans]
+    if first.boxes is not None and not any(variant.given for variant in variants):
+        raise UsageError("--boxes is for the variant given-boxes", hint="pass --variant given-boxes, or leave it out")
     headers = [_header(plan, bench, protocol, variant) for plan, variant in zip(plans, variants, strict=True)]
     with contextlib.ExitStack() as stores, contextlib.ExitStack() as stack:
         opened = [_open_store(plan, header) for plan, header in zip(plans, headers, strict=True)]

@@ -18,6 +18,7 @@ from edgebench.benches.forensics import Forensics
 from edgebench.benches.selected import Selected
 from edgebench.benches.taxonomy import categories
 from edgebench.cli.main import _main
+from edgebench.errors import DataError
 from edgebench.media.decode import decode
 from edgebench.media.encode import encode
 from edgebench.media.perturb import PROTOCOL
@@ -38,6 +39,27 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 def answers(folder: Path) -> dict[str, dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     return {line["id"]: line for line in lines if line["kind"] == "answer"}
+
+
+def torn(folder: Path, kept: int) -> dict[str, dict[str, Any]]:
+    """The answers of a run, which is cut down to so many of them and half a line, as a kill leaves it."""
+    whole = answers(folder)
+    path = folder / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    at = [number for number, line in enumerate(lines) if '"kind":"answer"' in line.replace(" ", "")]
+    path.write_text("".join(lines[: at[kept]]) + lines[at[kept]][:40])
+    return whole
+
+
+def same_answers(folder: Path, whole: dict[str, dict[str, Any]]) -> bool:
+    """Whether a run holds these answers, each once."""
+    text = (folder / "records.jsonl").read_text()
+    once = sum(line.startswith("{") and json.loads(line)["kind"] == "answer" for line in text.splitlines())
+    told = ("text", "answer", "target", "option_logprobs", "options")
+    now = answers(folder)
+    return once == len(whole) and all(
+        [now[i].get(k) for k in told] == [a.get(k) for k in told] for i, a in whole.items()
+    )
 
 
 def test_robustness_survives_a_kill_and_answers_as_single_runs_do(cli: Cli, exports: Exports, tsv: Path) -> None:
@@ -121,6 +143,8 @@ def test_the_grid_over_precisions() -> None:
         (("--precisions", "ARTIFACT"), "robustness"),
         (("--introductions",), "attribution"),
         (("--variant", "forensic"), "forensic-hint"),
+        (("--variant", "given-boxes"), "--boxes FILE"),
+        (("--boxes", "x.csv"), "given-boxes"),
         (("--variants", "default,forensic", "-o", "x"), "forensic-hint"),
         (("--subset", "3", "--limit", "3"), "leave one"),
         (("--protocol", "mmd-agent"), "mmfakebench"),
@@ -160,6 +184,9 @@ def test_attribution_and_a_subset_of_it(cli: Cli, tmp_path: Path) -> None:
     assert len(part["ids"]) == 8
     assert done.json["subset"]["of"] == sum(part["strata"].values())
     assert cli(*command, "-o", "part", "--subset", 8, "--subset-seed", 4, "--resume").code == 9
+    whole = torn(tmp_path / "all", 3)
+    assert cli(*command, "-o", "all", "--introductions", "--limit", 8, "--resume").code == 0
+    assert same_answers(tmp_path / "all", whole)
 
 
 def test_every_forgery_model_is_introduced() -> None:
@@ -183,8 +210,10 @@ def test_variants_are_compared_pair_by_pair(cli: Cli, exports: Exports, tsv: Pat
     assert rows["forensic-hint"]["paired"]["both"] == 6
     tokens = {name: answers(cli.folder / "all" / name)["0"]["prompt_tokens"] for name in rows}
     assert tokens["forensic-hint"] > tokens["default"] == tokens["separate-frames"], "row 0 is no video"
+    whole = {name: torn(cli.folder / "all" / name, kept) for name, kept in (("default", 3), ("forensic-hint", 2))}
     again = cli(*command, "forensic-hint,separate-frames", "--resume", "--json")
     assert again.json["variants"] == done.json["variants"]
+    assert all(same_answers(cli.folder / "all" / name, found) for name, found in whole.items())
     assert cli("compare", "all/default", "all/forensic-hint").code == 9, "they were not asked the same"
 
 
@@ -220,6 +249,38 @@ def test_faces_are_boxed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert red[:, 512:].any()
     nothing = Sample("n", (Image("n", data=png(np.zeros((64, 64, 3), np.uint8))),), Question("q"), "A", human)
     assert load_variant("visual-prompt").put(nothing).question == nothing.question
+
+
+def test_given_boxes_are_drawn(cli: Cli, tsv: Path) -> None:
+    (cli.folder / "boxes.csv").write_text("id,x,y,width,height\n0,2,3,20,10\n0,9,9,9,9\n")
+    given = ("--variant", "given-boxes", "--boxes", "boxes.csv")
+    done = cli("run", "--engine", "null", "--data", tsv, "--limit", 2, *given, "-o", "boxed")
+    assert done.code == 0, done.err
+    found = answers(cli.folder / "boxed")
+    assert [found[i]["facts"]["boxes"] for i in ("0", "1")] == ["2", "0"]
+    label = json.loads((cli.folder / "boxed" / "run.json").read_text())["settings"]["prompts"]
+    variant = load_variant("given-boxes", cli.folder / "boxes.csv")
+    assert label == variant.label
+    grey = Image("p", data=png(np.full((64, 64, 3), 128, np.uint8)))
+    nir = next(c.slug for c in categories().values() if c.semantic != "HS")
+    put = variant.put(Sample("0", (grey,), Question("q"), "A", nir))
+    assert put.question.text == "q Pay attention to what is in the boxes."
+    red = (decode(put.images[0].read()) == (255, 0, 0)).all(axis=2)
+    assert red[3, 2:22].all()
+    assert not red[25:].any()
+    assert variant.put(Sample("5", (grey,), Question("q"), "A", nir)).images == (grey,)
+    for text, why in (
+        ("id,x,y,width,height\n0,2,3,0,10\n", "line 2"),
+        ("id,x,y\n", "width, height"),
+        ("id,x,y,width,height\n0,a,3,1,1\n", "is no box"),
+        ("id,x,y,width,height\n", "no box"),
+    ):
+        (cli.folder / "boxes.csv").write_text(text)
+        with pytest.raises(DataError, match=why):
+            load_variant("given-boxes", cli.folder / "boxes.csv")
+    (cli.folder / "boxes.csv").write_text("id,x,y,width,height\n0,900,3,20,10\n")
+    outside = load_variant("given-boxes", cli.folder / "boxes.csv").put(Sample("0", (grey,), Question("q"), "A", nir))
+    assert "not in the picture of 64 x 64" in (outside.problem or "")
 
 
 def test_variants_have_a_name_for_every_wording() -> None:
@@ -271,7 +332,7 @@ def test_the_interval_of_a_subset_covers_the_whole(
 
 def test_two_machines_draw_the_same_questions(tmp_path: Path) -> None:
     rows = twins.rows(60)
-    drawn = []
+    drawn: list[Selected] = []
     for order in (rows, rows[::-1]):
         bench = Forensics.open(twins.write_tsv(tmp_path / f"{len(drawn)}.tsv", order))
         drawn.append(Selected(bench, subset=30, seed=7))
