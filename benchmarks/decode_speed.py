@@ -1,12 +1,13 @@
 """Decode and prefill of one language model, the same weights in several runtimes, interleaved in one run.
 
-`python benchmarks/decode_speed.py ARTIFACT [--genai FOLDER] [--gguf FILE] [--checkpoint FOLDER] [--openvino ARTIFACT]`
+`python benchmarks/decode_speed.py ARTIFACT... [--genai FOLDER...] [--gguf FILE] [--checkpoint FOLDER]`
 
-ARTIFACT: what `edgebench export smollm2-135m --int8` wrote; it runs in edgebench's own engine and, as it is, in
-onnxruntime-genai where that is installed. FOLDER of --genai: what genai's own builder wrote. --gguf: llama.cpp
-(xllamacpp). --openvino: an artifact of the dialect portable in fp32. --checkpoint: transformers, eager, float32 and bfloat16. Each round runs every runtime once, in an order
-that turns; medians of tokens per second and the ratio to edgebench are printed, and JSON on the last line. The same
-number of threads for all. Run by hand.
+ARTIFACT: what `edgebench export` or `edgebench precisions` wrote of the model; those of the dialect ort run in the
+engines ort and, where it is installed, genai, those of the dialect portable in openvino. FOLDER of --genai: what
+genai's own builder wrote. --gguf: llama.cpp (xllamacpp). --checkpoint: transformers, eager, float32 and bfloat16.
+Each round runs every runtime once, in an order that is drawn anew; printed are medians of tokens per second, ratios to
+the first, the two goals (decode in int8 at least genai's; of what agrees with the checkpoint in 99 % of tokens, a
+prefill that no runtime beats), and JSON on the last line. The same number of threads for all. Run by hand.
 """
 
 from __future__ import annotations
@@ -14,12 +15,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from edgebench.export.precision import AGREES, agreement
+
+if TYPE_CHECKING:
+    from edgebench.engines.base import Engine
+    from edgebench.manifest import Artifact
+
+PAUSE_S = 0.1
+"""Before each runtime: threads of the one before may be spinning."""
 
 
 class Runtime(Protocol):
@@ -33,15 +45,15 @@ class Runtime(Protocol):
 
 
 class Edgebench:
-    """Our engine on our artifact."""
+    """An engine of ours on an artifact."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
-        from edgebench.engines.ort import OrtEngine
-        from edgebench.manifest import read_artifact
+    def __init__(self, engine: str, artifact: Artifact, threads: int) -> None:
+        from edgebench.engines import ENGINES
         from edgebench.profiles import DeviceProfile
+        from edgebench.registry import load
 
-        artifact = read_artifact(folder, verify=False)
-        self.engine = OrtEngine(artifact, DeviceProfile(name="here", summary="", threads=threads), {}).__enter__()
+        profile = DeviceProfile(name="here", summary="", threads=threads)
+        self.engine: Engine = load(ENGINES[engine][0])(artifact, profile, {}).__enter__()
         self.empty = np.zeros((0, artifact.manifest.decoder.hidden_size), np.float32)  # type: ignore[union-attr]
 
     def prefill(self, ids: list[int]) -> None:
@@ -104,45 +116,6 @@ class Torch:
                 self.token = out.logits[0, -1].argmax()
 
 
-class OpenVino:
-    """OpenVINO on an artifact of the dialect 'portable', computing in float32."""
-
-    def __init__(self, folder: Path, threads: int) -> None:
-        import openvino
-
-        from edgebench.manifest import read_artifact
-
-        self.decoder = read_artifact(folder, verify=False).manifest.decoder
-        settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-        compiled = openvino.Core().compile_model(str(folder / "decoder.onnx"), "CPU", settings)
-        self.request = compiled.create_infer_request()
-
-    def _run(self, ids: np.ndarray) -> None:
-        past = self.cache[0].shape[2]
-        feeds = {
-            "input_ids": ids,
-            "attention_mask": np.ones((1, past + ids.shape[1]), np.int64),
-            "position_ids": np.arange(past, past + ids.shape[1])[None],
-            "logits_index": np.array([ids.shape[1] - 1]),
-        }
-        for layer in range(self.decoder.layers):  # type: ignore[union-attr]
-            feeds[f"past_key_values.{layer}.key"], feeds[f"past_key_values.{layer}.value"] = self.cache[2 * layer : 2 * layer + 2]  # fmt: skip
-        out = list(self.request.infer(feeds, share_inputs=True).values())
-        self.cache = [np.array(value) for value in out[1:]]
-        self.token = int(out[0][0, -1].argmax())
-
-    def prefill(self, ids: list[int]) -> None:
-        """Read the prompt."""
-        d = self.decoder
-        self.cache = [np.zeros((1, d.kv_heads, 0, d.head_dim), np.float32)] * (2 * d.layers)  # type: ignore[union-attr]
-        self._run(np.array([ids], dtype=np.int64))
-
-    def decode(self, steps: int) -> None:
-        """Further tokens."""
-        for _ in range(steps):
-            self._run(np.array([[self.token]], dtype=np.int64))
-
-
 class Llama:
     """llama.cpp's server in this process, by its own clock."""
 
@@ -173,6 +146,53 @@ class Llama:
         self.timings = (found if isinstance(found, dict) else json.loads(found))["timings"]
 
 
+def runtimes_of(given: argparse.Namespace) -> tuple[dict[str, Runtime], dict[str, float]]:
+    """Name -> runtime, loaded; and top-1 agreement with the checkpoint of those where it is known."""
+    from edgebench.manifest import read_artifact
+
+    found: dict[str, Runtime] = {}
+    agreeing: dict[str, float] = {}
+    genai = find_spec("onnxruntime_genai") is not None
+    for folder in given.artifact:
+        artifact = read_artifact(folder, verify=False)
+        m = artifact.manifest
+        engines = ["openvino"] if m.dialect == "portable" else ["ort", *(["genai"] if genai and m.companions else [])]
+        for engine in engines:
+            name = f"edgebench {m.precision}, engine {engine}"
+            found[name] = Edgebench(engine, artifact, given.threads)
+            if (agreed := agreement(m.parity)) is not None:
+                agreeing[name] = agreed[0]
+    for folder in given.genai if genai else ():
+        found[f"genai, {folder.name}"] = Genai(folder, given.threads)
+    if given.gguf:
+        found[f"llama.cpp {given.gguf.stem.rsplit('.', 1)[-1]}"] = Llama(given.gguf, given.threads)
+    if given.checkpoint:
+        for dtype in ("float32", "bfloat16"):
+            found[f"transformers eager {dtype}"] = Torch(given.checkpoint, given.threads, dtype)
+        agreeing["transformers eager float32"] = 1.0
+    return found, agreeing
+
+
+def verdicts(speeds: dict[str, list[tuple[float, float]]], agreeing: dict[str, float]) -> list[str]:
+    """What came of the two goals; ratios are medians over the rounds."""
+
+    def ratio(one: str, other: str, k: int) -> float:
+        return statistics.median(a[k] / b[k] for a, b in zip(speeds[one], speeds[other], strict=True))
+
+    said = []
+    ours = [name for name in speeds if name.startswith("edgebench int8")]
+    for own in ours:
+        for other in (name for name in speeds if name.startswith("genai, ")):
+            found = ratio(own, other, 1)
+            said.append(f"decode: {own} / {other} = {found:.2f}, {'at least' if found >= 1 else 'less than'} as fast")
+    good = [name for name in speeds if agreeing.get(name, 0) >= AGREES]
+    best = max(good, key=lambda name: statistics.median(p[0] for p in speeds[name]), default=None)
+    if best is not None:
+        said.append(f"prefill, of {len(good)} with top-1 agreement of {100 * AGREES:.0f} % or more: {best} is fastest")
+        said += [f"prefill: {best} / {name} = {ratio(best, name, 0):.2f}" for name in good if name != best]
+    return said
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -180,36 +200,19 @@ def main() -> None:
     parser.add_argument("--genai", type=Path, nargs="*", default=[])
     parser.add_argument("--gguf", type=Path)
     parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--openvino", type=Path)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
-    runtimes: dict[str, Runtime] = {f"edgebench {a.name}": Edgebench(a, given.threads) for a in given.artifact}
-    try:
-        import onnxruntime_genai  # noqa: F401
-
-        for artifact in given.artifact:
-            if (artifact / "genai_config.json").is_file():
-                runtimes[f"genai on edgebench's {artifact.name}"] = Genai(artifact, given.threads)
-        for folder in given.genai:
-            runtimes[f"genai on its own {folder.name}"] = Genai(folder, given.threads)
-    except ImportError:
-        print("onnxruntime-genai is not installed: left out")
-    if given.gguf:
-        runtimes[f"llama.cpp {given.gguf.stem.rsplit('.', 1)[-1]}"] = Llama(given.gguf, given.threads)
-    if given.openvino:
-        runtimes[f"OpenVINO f32 on {given.openvino.name}"] = OpenVino(given.openvino, given.threads)
-    if given.checkpoint:
-        for dtype in ("float32", "bfloat16"):
-            runtimes[f"transformers eager {dtype}"] = Torch(given.checkpoint, given.threads, dtype)
+    runtimes, agreeing = runtimes_of(given)
     ids = np.random.default_rng(0).integers(100, 40000, given.prompt).tolist()
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in runtimes}
-    names = list(runtimes)
+    order = random.Random(0)
     for round_ in range(given.rounds + 1):
-        for name in names[round_ % len(names) :] + names[: round_ % len(names)]:
+        for name in order.sample(list(runtimes), len(runtimes)):
             runtime = runtimes[name]
+            time.sleep(PAUSE_S)
             begin = time.perf_counter()
             runtime.prefill(ids)
             filled = time.perf_counter()
@@ -220,18 +223,22 @@ def main() -> None:
                 pair = (runtime.timings["prompt_per_second"], runtime.timings["predicted_per_second"])
             if round_:  # the first warms up
                 speeds[name].append(pair)
-    base = speeds[names[0]]
+    base = speeds[next(iter(runtimes))]
     rows = {}
     print(
         f"{given.prompt} tokens of prompt, {given.steps} steps, {given.threads} threads, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}"
     )
-    print(f"{'':44}{'prefill t/s':>12}{'ratio':>7}{'decode t/s':>12}{'ratio':>7}")
+    print(f"{'':38}{'prefill t/s':>12}{'ratio':>7}{'decode t/s':>12}{'ratio':>7}{'top-1':>8}")
     for name, found in speeds.items():
         prefill, decode = (statistics.median(p[k] for p in found) for k in (0, 1))
         ratios = [statistics.median(f[k] / b[k] for f, b in zip(found, base, strict=True)) for k in (0, 1)]
-        rows[name] = {"prefill": prefill, "decode": decode, "prefill_ratio": ratios[0], "decode_ratio": ratios[1]}
-        print(f"{name:44}{prefill:12.1f}{ratios[0]:7.2f}{decode:12.1f}{ratios[1]:7.2f}")
-    print(json.dumps(rows))
+        top1 = agreeing.get(name)
+        rows[name] = {"prefill": prefill, "decode": decode, "prefill_ratio": ratios[0], "decode_ratio": ratios[1], "top1": top1}  # fmt: skip
+        shown = "–" if top1 is None else f"{100 * top1:.1f} %"
+        print(f"{name:38}{prefill:12.1f}{ratios[0]:7.2f}{decode:12.1f}{ratios[1]:7.2f}{shown:>8}")
+    said = verdicts(speeds, agreeing)
+    print("\n".join(said))
+    print(json.dumps({"rows": rows, "verdicts": said}))
 
 
 if __name__ == "__main__":

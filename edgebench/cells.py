@@ -73,7 +73,7 @@ class CellRunner(BatchRunner):
         before, self._seen, self._apart = self.how, None, 0
         try:
             preprocess = None if self.artifact is None else self.artifact.manifest.preprocess
-            if preprocess is None or self.chat is not None:
+            if preprocess is None or self.chat is not None or self._captions is not None:
                 for number, how in enumerate(cells.hows):
                     yield {number: self._alone(replace(cells.query, how=how))}
             else:

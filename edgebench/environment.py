@@ -205,7 +205,7 @@ def _resident(status: bytes) -> Resident:
 def _kibibytes(status: bytes, name: bytes) -> int | None:
     """A line such as 'RssAnon:   123 kB' of /proc/*/status, in bytes."""
     begin = status.find(name)
-    return None if begin < 0 else int(status[begin + len(name) : status.index(b"\n", begin)].split()[0]) * 1024
+    return None if begin < 0 else int(status[begin + len(name) : status.index(b" kB", begin)]) * 1024
 
 
 def _cpu_name() -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
-from edgebench.ahead import Ahead
+from edgebench.ahead import AheadDesk
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
@@ -24,6 +24,7 @@ from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError
+from edgebench.lookahead import Lookahead
 from edgebench.media.perturb import Perturbation
 from edgebench.offline import CellDesk, OfflineDesk
 from edgebench.plan import batch_of, built_in, engine_options, own_options
@@ -116,6 +117,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
         cells = len(plans) > 1 and all(plan.scenario == "offline" for plan in plans[1:])
         staff = Staff(by_turns=not cells) if len(plans) > 1 else None
+        alone = staff is None and protocol is None and not remote
         desks: list[Desk] = []
         for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
             how = HowToAsk(
@@ -133,7 +135,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 worker = replace(worker, how=replace(how, perturbation=None))
                 desks.append(CellDesk(how, worker, store, sitting, plan, progress, watch, protocol, staff=staff))
                 continue
-            made = Desk if batch is None else OfflineDesk
+            made = OfflineDesk if batch is not None else AheadDesk if alone else Desk
             desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
             stack.enter_context(watch)
@@ -141,13 +143,17 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
             for desk, folder in zip(desks, folders, strict=True):
                 desk.look_up = protocol.begin(folder, stack)
         at_once = remote and (protocol is None or not protocol.several_calls)
-        if at_once or batch is not None:
+        if at_once or batch is not None or alone:
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
-                samples = (made_ready(variant.put(s)) for s in bench.samples() if s.id not in done)
+                samples = (variant.put(made_ready(s)) for s in bench.samples() if s.id not in done)
                 asked = ((s, bench.suits(kind, s)) for s in samples)
-                found: Iterator[Record | Window] = desk.called(asked)
+                found: Iterator[Record | Window]
                 if isinstance(desk, OfflineDesk) and batch is not None:
                     found = desk.windows(asked, batch, stack)
+                elif isinstance(desk, AheadDesk):
+                    found = desk.records(asked, stack)
+                else:
+                    found = desk.called(asked)
                 for line in found:
                     store.append(line)
                     if isinstance(line, Record):
@@ -159,7 +165,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 zip(desks, (store for _, store, _, _ in opened), (done for _, _, done, _ in opened), strict=True)
             )
             ready_samples = ((sample := made_ready(s), bench.suits(kind, sample)) for s in bench.samples())
-            for store, record in _by_cells(rows, Ahead(ready_samples), stack):
+            for store, record in _by_cells(rows, Lookahead(ready_samples), stack):
                 store.append(record)
                 progress.advance(record.error is not None)
             watch.look(last=True)
@@ -178,7 +184,7 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
 
 
 def _by_cells(
-    rows: Sequence[tuple[Desk, Store, set[str]]], samples: Ahead[tuple[Sample, bool]], stack: contextlib.ExitStack
+    rows: Sequence[tuple[Desk, Store, set[str]]], samples: Lookahead[tuple[Sample, bool]], stack: contextlib.ExitStack
 ) -> Iterator[tuple[Store, Record]]:
     """Each sample in the plain run, alone and timed, and then in all cells at once; the next one is read meanwhile."""
     (first, plainly, plain_done), *others = rows
@@ -260,7 +266,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Va
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    scores = manifest is not None and "classifier" in manifest.graphs
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)

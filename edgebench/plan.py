@@ -85,6 +85,8 @@ class RunPlan:
     knowledge: str | None = None
     detectors: dict[str, Artifact] = field(default_factory=dict)
     """Stage of `mixed` -> its own artifact."""
+    detector_engine: str | None = None
+    """Of all of them; None: the run's own, or 'ort' where that one's model is elsewhere."""
     endpoint: dict[str, str] = field(default_factory=dict)
     """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
     engine_options: tuple[str, ...] = ()

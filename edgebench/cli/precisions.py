@@ -27,6 +27,10 @@ DIALECTS = ("ort", "portable")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Folder of the artifacts; by default MODEL-precisions."
 )
+@click.option("--speed", is_flag=True, help="Measure prefill and decode of each too, and name the fastest.")
+@click.option("--engine", "engines", multiple=True, help="--speed: only this one; by default ort, openvino, genai.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="--speed: of all in turn.")
+@click.option("--profile", default="cpu", show_default=True, help="--speed: what the engines may use.")
 @json_option
 def precisions(
     model: str,
@@ -36,20 +40,29 @@ def precisions(
     chosen: tuple[str, ...],
     dialects: tuple[str, ...],
     output: Path | None,
+    speed: bool,
+    engines: tuple[str, ...],
+    rounds: int,
+    profile: str,
     as_json: bool,
 ) -> None:
     """Export MODEL in every precision and dialect, and set sizes and parity with the checkpoint side by side.
 
     Artifacts that are in the folder already are taken as they are. A precision that misses its bound is a row that
     says so, and the exit code is that of a missed bound.
+
+    With --speed each is also run, on every engine that takes it, in rounds that turn. The fastest prefill of those
+    that agree with the checkpoint in 99 % of tokens is named, and written into the manifests with its figures.
     """
     from dataclasses import asdict
 
+    from edgebench.engines.others import engine_class
     from edgebench.errors import ParityError, UsageError, did_you_mean
     from edgebench.export.run import export
     from edgebench.manifest import is_artifact, read_artifact
     from edgebench.recipes import load_recipe
-    from edgebench.report.precisions import precision_tables
+    from edgebench.report.precisions import precision_tables, speed_tables
+    from edgebench.speeds import speeds, write_choice
 
     recipe = load_recipe(model)
     simple = recipe.family in {"classifier", "encoder"}
@@ -57,6 +70,10 @@ def precisions(
     for name in chosen:
         if name not in known:
             raise UsageError(f"unknown precision {name!r}", hint=did_you_mean(name, known))
+    if speed and recipe.family not in {"language", "llava", "llava_next"}:
+        raise UsageError("--speed is for language models", hint="run --scenario latency measures a classifier")
+    for name in engines:
+        engine_class(name)
     folder = output or Path(f"{recipe.name}-precisions")
     found: dict[str, Artifact | str] = {}
     pairs = [
@@ -85,11 +102,19 @@ def precisions(
                 )
             except ParityError as error:
                 found[place.name] = str(error)
+    tables, made = precision_tables(recipe.name, found), {n: a for n, a in found.items() if not isinstance(a, str)}
+    measured = None
+    if speed and made:
+        with Bar("measuring") as bar:
+            measured = speeds(made, engines, rounds, profile, bar)
+        write_choice(made, measured)
+        found |= {name: read_artifact(made[name].folder, verify=False) for name in made}
+        tables += speed_tables(measured)
     value = {
         name: {"error": entry} if isinstance(entry, str) else {"folder": str(folder / name), **asdict(entry.manifest)}
         for name, entry in found.items()
     }
-    show(precision_tables(recipe.name, found), {"model": recipe.name, "precisions": value}, as_json=as_json)
+    show(tables, {"model": recipe.name, "precisions": value, "speed": measured}, as_json=as_json)
     missed = [name for name, entry in found.items() if isinstance(entry, str)]
     if missed:
         raise ParityError(f"{len(missed)} of {len(found)} missed their bound: {', '.join(missed)}")

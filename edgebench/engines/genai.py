@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgebench.engines.ort import thread_settings
 from edgebench.errors import EngineError, MissingExtraError, one_line
 
 if TYPE_CHECKING:
@@ -72,9 +73,7 @@ class GenaiEngine:
         onnxruntime_genai.disable_telemetry_events()
         _check(self.artifact)
         # Threads as in the engine `ort`.
-        session: dict[str, Any] = (
-            {"session.force_spinning_stop": "1"} if self.profile.spinning else {"session.intra_op.allow_spinning": "0"}
-        )
+        session: dict[str, Any] = {**thread_settings(self.profile, 1)}
         if self.profile.threads is not None:
             session["intra_op_num_threads"] = self.profile.threads
         try:

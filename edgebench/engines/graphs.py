@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from edgebench.cache import step_inputs, wanted_logits
+from edgebench.cache import step_inputs, step_types, wanted_logits
 from edgebench.errors import EdgebenchError, EngineError, MissingExtraError, one_line
 from edgebench.forged import p_forged
 
@@ -72,6 +73,12 @@ class GraphEngine:
         inputs = {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
         return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
 
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """P(forged) of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float32 [1]."""
+        inputs: dict[str, NDArray[Any]] = {"pixel_values": pixels}
+        inputs |= {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
+        return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
         features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]
@@ -131,15 +138,26 @@ class GraphEngine:
             embeds[places] = features
         return embeds
 
+    @cached_property
+    def _types(self) -> dict[str, str]:
+        return step_types(self.artifact.manifest.graphs["decoder"])
+
+    def _pieces(self, rows: int, tokens: int) -> list[slice]:
+        """How the decoder reads so many tokens: at once."""
+        return [slice(0, tokens)]
+
     def _decode(self, first: NDArray[Any]) -> NDArray[np.float32]:
-        cache = self._language()
-        graph, wanted = self.artifact.manifest.graphs["decoder"], np.array([first.shape[1] - 1], dtype=np.int64)
-        feeds = step_inputs(graph, first, cache.past, wanted)
-        try:
-            logits = cache.run(feeds, first.shape[1])
-        except Exception as error:  # runtimes raise their own untyped exceptions
-            raise EngineError(f"the decoder failed: {one_line(error)}") from error
-        last: NDArray[np.float32] = wanted_logits(graph, logits, wanted)[:, 0]
+        cache, tokens = self._language(), first.shape[1]
+        for piece in self._pieces(*first.shape[:2]):
+            part = first[:, piece]
+            # Only the last token of all has wanted logits.
+            wanted = np.arange(part.shape[1] - 1, part.shape[1] if piece.stop == tokens else part.shape[1] - 1)
+            feeds = step_inputs(self._types, part, cache.past, wanted)
+            try:
+                logits = cache.run(feeds, part.shape[1])
+            except Exception as error:  # runtimes raise their own untyped exceptions
+                raise EngineError(f"the decoder failed: {one_line(error)}") from error
+        last: NDArray[np.float32] = wanted_logits(self._types, logits, wanted)[:, 0]
         return last.astype(np.float32, copy=False)
 
     def _run(self, name: str, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

@@ -51,8 +51,8 @@ class PassedCache:
 class InPlaceCache:
     """Past and present are one buffer with room for what comes: GroupQueryAttention writes only the new tokens.
 
-    Buffers are bound once and stay for the next prompt; they are made twice as long when they are full. The logits
-    have a buffer of their own too, since every call wants those of one position.
+    Buffers are bound once and stay for the next prompt; they are made twice as long when they are full. Inputs stay
+    bound too, and what changes is written into them; and so do the logits, where one position's are wanted.
     """
 
     def __init__(self, session: Any, decoder: Decoder) -> None:
@@ -62,7 +62,9 @@ class InPlaceCache:
         self.rows = 1
         self._buffers: list[Any] = []
         self._binding: Any = None
+        self._inputs: dict[str, NDArray[Any]] = {}
         self._logits: NDArray[Any] | None = None
+        self._bound = False
 
     def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
         """Forget everything but the first `keep` tokens; `tokens` of each of `rows` prompts will be held after them."""
@@ -74,21 +76,43 @@ class InPlaceCache:
 
     def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
         """One call of the decoder over `tokens` more tokens; its logits."""
-        import onnxruntime
-
         if self.past + tokens > self.capacity:
             self._make(max(self.past + tokens, 2 * self.capacity))
-        # On the CPU a value does not copy its array: both have to live until the call is over.
-        make = onnxruntime.OrtValue.ortvalue_from_numpy
-        values = {name: make(np.ascontiguousarray(array)) for name, array in inputs.items()}
-        for name, value in values.items():
-            self._binding.bind_ortvalue_input(name, value)
+        for name, array in inputs.items():
+            self._bind(name, array)
+        one = inputs["logits_index"].size == 1 if "logits_index" in inputs else False
+        self._bind_logits(one)
         self.session.run_with_iobinding(self._binding)
         self.past += tokens
-        if self._logits is None:
-            self._logits = self._binding.get_outputs()[0].numpy().copy()
-            self._binding.bind_ortvalue_output("logits", make(self._logits))
-        return self._logits.copy()
+        if self._bound and self._logits is not None:
+            return self._logits.copy()
+        logits: NDArray[Any] = self._binding.get_outputs()[0].numpy().copy()
+        if one:
+            self._logits = logits.copy()
+        return logits
+
+    def _bind(self, name: str, array: NDArray[Any]) -> None:
+        """On the CPU a value does not copy its array: both have to live until the call is over."""
+        import onnxruntime
+
+        held = self._inputs.get(name)
+        if held is not None and held.shape == array.shape:
+            held[...] = array
+            return
+        held = self._inputs[name] = np.array(array, order="C")
+        self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(held))
+
+    def _bind_logits(self, one: bool) -> None:
+        """A buffer of their own for those of one position, once its shape is known."""
+        import onnxruntime
+
+        if one and self._logits is not None:
+            if not self._bound:
+                self._binding.bind_ortvalue_output("logits", onnxruntime.OrtValue.ortvalue_from_numpy(self._logits))
+            self._bound = True
+        else:
+            self._binding.bind_output("logits")
+            self._bound = False
 
     def _make(self, tokens: int) -> None:
         """Buffers for so many tokens, with what the old ones hold."""
@@ -98,11 +122,9 @@ class InPlaceCache:
         d = self.decoder
         held = [buffer.numpy()[:, :, : self.past].copy() for buffer in self._buffers] if self.past else []
         self._buffers.clear()
-        self._binding = self.session.io_binding()
-        if self._logits is None:
-            self._binding.bind_output("logits")
-        else:
-            self._binding.bind_ortvalue_output("logits", onnxruntime.OrtValue.ortvalue_from_numpy(self._logits))
+        self._inputs.clear()
+        self._binding, self._bound = self.session.io_binding(), False
+        self._binding.bind_output("logits")
         for number, (past_name, present_name) in enumerate(zip(*self.names, strict=True)):
             array = _aligned((self.rows, d.kv_heads, self.capacity, d.head_dim), d.cache_dtype)
             if held:

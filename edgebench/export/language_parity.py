@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
+from edgebench.cache import empty_cache
 from edgebench.checkpoints.quiet import quiet
-from edgebench.export.parity import compare, session
+from edgebench.export.parity import compare, reader, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,24 +66,16 @@ def parity_rows(folder: Path, graph: Graph, decoder: Decoder, windows: list[Wind
     Raises:
         ParityError: the graph does not load, or gives numbers that are not finite.
     """
-    run = session(folder / graph.model.file)
-    past_names, _ = cache_names(decoder.layers)
-
-    def forward(ids: NDArray[np.int64], cache: list[NDArray[Any]]) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
-        wanted = np.arange(len(ids), dtype=np.int64)
-        feeds = step_inputs(graph, ids[None], cache[0].shape[2], wanted)
-        logits, *present = run.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
-        return wanted_logits(graph, logits, wanted)[0], present
-
-    read = np.concatenate([forward(window.ids, empty_cache(decoder))[0] for window in windows])
+    forward = reader(session(folder / graph.model.file), graph, decoder)
+    read = np.concatenate([forward(window.ids[None], empty_cache(decoder))[0] for window in windows])
     reference = np.concatenate([window.logits for window in windows])
     tokens = sum(len(window.ids) for window in windows)
     first = windows[0]
     steps = first.ids[PREFIX : PREFIX + STEPS]
-    _, cache = forward(first.ids[:PREFIX], empty_cache(decoder))
+    _, cache = forward(first.ids[None, :PREFIX], empty_cache(decoder))
     said = []
     for token in steps:
-        logits, cache = forward(np.array([token]), cache)
+        logits, cache = forward(np.array([[token]]), cache)
         said.append(logits[0])
     return [
         compare(

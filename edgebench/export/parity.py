@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from edgebench.cache import cache_names, pieces, step_inputs, step_types, wanted_logits
 from edgebench.errors import ParityError, one_line
 from edgebench.manifest import ParityRow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from edgebench.manifest import Decoder, Graph
 
 SEED = 20260101
 """Of every fixed input."""
@@ -34,6 +38,30 @@ def session(path: Path) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises its own untyped exceptions
         raise ParityError(f"the exported graph does not load: {one_line(error)}", where=path.name) from error
+
+
+def reader(
+    run: Any, graph: Graph, decoder: Decoder
+) -> Callable[[NDArray[Any], list[NDArray[Any]]], tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+    """A decoder that reads as the engine `ort` does, in pieces where that does.
+
+    Returns:
+        What one row of ids or embeddings, [1, tokens, ...], and a cache go into, and logits [tokens, vocab] and the
+        longer cache come out of.
+    """
+    types, (past_names, _) = step_types(graph), cache_names(decoder.layers)
+
+    def forward(first: NDArray[Any], cache: list[NDArray[Any]]) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
+        said = []
+        for piece in pieces(decoder, types, 1, first.shape[1]):
+            part = first[:, piece]
+            wanted = np.arange(part.shape[1], dtype=np.int64)
+            feeds = step_inputs(types, part, cache[0].shape[2], wanted)
+            logits, *cache = run.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
+            said.append(wanted_logits(types, logits, wanted)[0])
+        return np.concatenate(said), cache
+
+    return forward
 
 
 def compare(

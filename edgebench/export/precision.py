@@ -106,14 +106,20 @@ def prefill_statement(parts: Parts, precision: str, dialect: str, parity: Parity
         "w8a8": "int8 weights and activations behind a norm, the rest as int8" if dialect == "ort" else in_blocks,
     }.get(parts.decoder, "float32")
     said = f"{how}: what {precision!r} asks for, in prefill and decode alike"
-    known = [] if parity is None else [(r.top1_agreement, r.positions) for r in parity.rows if r.what in PROMPT]
-    shares = [(share, n) for share, n in known if share is not None]
-    if not shares:
+    agreed = agreement(parity)
+    if agreed is None:
         return f"{said}; agreement with the checkpoint not measured"
-    total = sum(n for _, n in shares)
-    top1 = sum(share * n for share, n in shares) / total
+    top1, total = agreed
     verdict = "at least" if top1 >= AGREES else "less than"
     return f"{said}; top-1 agreement with the checkpoint {100 * top1:.1f} % of {total}, {verdict} {100 * AGREES:.0f} %"
+
+
+def agreement(parity: Parity | None) -> tuple[float, int] | None:
+    """Top-1 agreement with the checkpoint over prompts, and over how many positions; None where it is not known."""
+    known = [] if parity is None else [(r.top1_agreement, r.positions) for r in parity.rows if r.what in PROMPT]
+    shares = [(share, n) for share, n in known if share is not None]
+    total = sum(n for _, n in shares)
+    return (sum(share * n for share, n in shares) / total, total) if total else None
 
 
 def _stored(kind: Kind) -> Stored:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgebench.benches.base import Question
-from edgebench.cache import cache_names, empty_cache, step_inputs, wanted_logits
+from edgebench.cache import empty_cache
 from edgebench.checkpoints.quiet import quiet
 from edgebench.errors import CheckpointError
-from edgebench.export.parity import compare, fixed_images, session
+from edgebench.export.parity import compare, fixed_images, reader, session
 from edgebench.export.request import checked
 from edgebench.media.pixels import pixels
 from edgebench.prompts.conversation import Conversation
@@ -132,7 +132,7 @@ def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expect
         ParityError: a graph does not load, or gives numbers that are not finite.
     """
     vision, embed, step = (session(folder / graphs[name].model.file) for name in ("vision", "embed", "decoder"))
-    past_names, _ = cache_names(decoder.layers)
+    forward = reader(step, graphs["decoder"], decoder)
     ids = expected["ids"][None]
     batch = expected["pixels"].astype(graphs["vision"].inputs[0].dtype, copy=False)
     features: NDArray[np.float32] = vision.run(None, {"pixel_values": batch})[0].astype(np.float32, copy=False)
@@ -143,21 +143,12 @@ def parity_rows(folder: Path, graphs: dict[str, Graph], decoder: Decoder, expect
             f"the prompt holds {int(places.sum())} image tokens, the vision graph gives {len(features)}"
         )
 
-    def run(
-        embeds: NDArray[np.float32], cache: list[NDArray[Any]], wanted: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
-        feeds = step_inputs(graphs["decoder"], embeds, cache[0].shape[2], wanted)
-        logits, *present = step.run(None, {**feeds, **dict(zip(past_names, cache, strict=True))})
-        return wanted_logits(graphs["decoder"], logits, wanted)[0], present
-
     embeds = embed.run(None, {"input_ids": np.where(places, 0, ids)})[0].astype(np.float32)
     embeds[0, places] = features
-    prefill, cache = run(embeds, empty_cache(decoder), np.arange(ids.shape[1], dtype=np.int64))
+    prefill, cache = forward(embeds, empty_cache(decoder))
     steps = []
     for token in expected["tokens"]:
-        logits, cache = run(
-            embed.run(None, {"input_ids": np.array([[token]], dtype=np.int64)})[0], cache, np.zeros(1, dtype=np.int64)
-        )
+        logits, cache = forward(embed.run(None, {"input_ids": np.array([[token]], dtype=np.int64)})[0], cache)
         steps.append(logits[0])
     against = "transformers, eager, fp32"
     inputs = f"fixed question, {expected['images']} fixed image{'s' if expected['images'] > 1 else ''}, {ids.shape[1]} tokens"

@@ -201,6 +201,20 @@ def test_precisions_side_by_side_by_one_command(cli: Cli, tmp_path: Path) -> Non
     done = cli(*asked, "--json")
     assert done.code == 0, done.err
     assert list(done.json["precisions"]) == ["fp32-ort", "int8-ort"]
+    assert done.json["speed"] is None
+    done = cli(*asked, "--speed", "--engine", "ort", "--rounds", "1", "--json")
+    assert done.code == 0, done.err
+    rows, best = done.json["speed"]["rows"], done.json["speed"]["prefill"]
+    assert [(row["form"], row["engine"], row["prompt_tokens"]) for row in rows] == [("fp32-ort", "ort", 512), ("int8-ort", "ort", 512)]  # fmt: skip
+    assert all(row["latency_ms"]["prefill"]["n"] == 3 and row["decode_tokens_s"] > 0 for row in rows)
+    good = [k for k, row in enumerate(rows) if row["top1"] >= 0.99]
+    assert best == max(good, key=lambda k: rows[k]["prefill_tokens_s"])
+    for number, row in enumerate(rows):
+        said = read_artifact(cli.folder / "language-precisions" / row["form"]).manifest.decoder.prefill  # type: ignore[union-attr]
+        assert said.count("; measured ") == 1
+        assert said.count("not chosen") == (number != best)
+        assert f"ort {row['prefill_tokens_s']:.0f}" in said
+    assert cli(*asked, "--speed", "--engine", "nonsense").code == 2
     shown = cli(*asked)
     assert shown.code == 0
     assert "int8-ort" in shown.out

@@ -5,6 +5,7 @@ Every module takes float32 [N, 3, H, W], RGB, normalised as its recipe says, and
 
 NETWORKS: dict[str, str] = {
     "cnnspot": "edgebench.checkpoints.networks.cnnspot:load_cnnspot",
+    "lnp": "edgebench.checkpoints.networks.lnp:load_lnp",
     "meso4": "edgebench.checkpoints.networks.meso:load_meso4",
     "meso-inception4": "edgebench.checkpoints.networks.meso:load_meso_inception4",
     "minifasnet-v2": "edgebench.checkpoints.networks.minifasnet:load_minifasnet_v2",
