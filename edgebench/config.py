@@ -147,7 +147,9 @@ def _maker(cls: Any) -> Callable[[dict[str, Any]], Any]:
     if hasattr(cls, "__post_init__") or "__dict__" not in dir(cls) or any(not f.init for f in dataclasses.fields(cls)):
         return lambda arguments: cls(**arguments)
     plain = {f.name: None if f.default is dataclasses.MISSING else f.default for f in dataclasses.fields(cls)}
-    made = [(f.name, f.default_factory) for f in dataclasses.fields(cls) if f.default_factory is not dataclasses.MISSING]
+    made = [
+        (f.name, f.default_factory) for f in dataclasses.fields(cls) if f.default_factory is not dataclasses.MISSING
+    ]
 
     def make(arguments: dict[str, Any]) -> Any:
         new = object.__new__(cls)
