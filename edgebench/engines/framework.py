@@ -62,6 +62,8 @@ class TorchEngine(GraphEngine):
         manifest = self.artifact.manifest
         if manifest.preprocess is not None and manifest.preprocess.dtype != "float32":
             raise EngineError(f"the checkpoint takes float32 pixels, this artifact {manifest.preprocess.dtype}")
+        if manifest.text_input is not None:
+            raise EngineError("the checkpoint of a classifier of text is not run here", hint="take --engine ort")
         self.weights = self._find()
         self._check()
         self._model: Any = None

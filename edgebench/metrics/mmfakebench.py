@@ -176,6 +176,7 @@ class Tally:
                     name: {
                         "samples": n,
                         "accuracy": right / n if words else None,
+                        "interval": wilson(right, n) if words else None,
                         "binary_accuracy": both / n,
                         "binary_interval": wilson(both, n),
                         "called_forged": forged / n,

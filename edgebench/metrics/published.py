@@ -286,18 +286,19 @@ def conditions(summary: Mapping[str, Any], asked: Mapping[str, Any], questions: 
     settings, artifact, s = summary["settings"], summary["artifact"], summary["summary"]
     if asked["bench"] == FORENSICS:
         settings = settings | {"prompts": settings["prompts"] or asked["prompts"]}
-    found = [_condition(what.replace("_", " "), value, settings[what]) for what, value in asked.items()]
-    found.append(_condition("precision", None, None if artifact is None else artifact["precision"]))
+    found = [condition(what.replace("_", " "), value, settings[what]) for what, value in asked.items()]
+    found.append(condition("precision", None, None if artifact is None else artifact["precision"]))
     for what in ("perturbation", "equalize"):
-        found.append(_condition(what, "none", settings[what] or "none"))
+        found.append(condition(what, "none", settings[what] or "none"))
     if settings["endpoint"] is not None:
         sent = settings["endpoint"]
-        found.append(_condition("pictures sent as", None, f"{sent['image']}, longest side {sent['max_side'] or 'own'}"))
-    found.append(_condition("questions answered", questions, s["answered"]))
+        found.append(condition("pictures sent as", None, f"{sent['image']}, longest side {sent['max_side'] or 'own'}"))
+    found.append(condition("questions answered", questions, s["answered"]))
     return found
 
 
-def _condition(what: str, paper: Any, run: Any) -> Condition:
+def condition(what: str, paper: Any, run: Any) -> Condition:
+    """What the paper did and what the run did about one thing; None is not known."""
     return {
         "what": what,
         "published": paper,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgebench.benches.taxonomy import categories
-from edgebench.metrics.published import conditions, forensics_asked, known_as, percent_of, plain, table
+from edgebench.metrics.published import condition, conditions, forensics_asked, known_as, percent_of, plain, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Summary = Mapping[str, Any]
 
 BENCH = "forensics"
+LEVELS = 5
 EXPERIMENTS = {
     "forensic-hint": ("forensic_prompt", "all questions"),
     "separate-frames": ("single_image_to_multi_images", "videos, plain mean over categories"),
@@ -45,11 +46,13 @@ def published_robustness(cells: Sequence[tuple[str | None, Summary]], name: str 
         return None
     own = next(row for row in table("forensics_published_scores") if row["model"] == model)
     whole = percent_of(own["overall"])
+    counts = set()
     rows = [plain("clean", whole, clean["summary"]["accuracy"], clean["summary"]["accuracy_interval"])]
     for kind, value in paper.items():
         if kind == "model":
             continue
         mine = [summary["summary"]["accuracy"] for cell, summary in cells if cell and cell.partition(":")[0] == kind]
+        counts.add(len(mine))
         average = sum(mine) / len(mine) if mine and None not in mine else None
         rows.append(plain(f"{kind}, mean of {len(mine)} levels", percent_of(value), average))
         lost, lost_here = _fall(whole, percent_of(value)), _fall(clean["summary"]["accuracy"], average)
@@ -60,7 +63,10 @@ def published_robustness(cells: Sequence[tuple[str | None, Summary]], name: str 
         "model": model,
         "source": "Forensics-Bench, arXiv 2503.15024v2, Tables 2 and 3",
         "rows": rows,
-        "conditions": conditions(clean, asked, questions),
+        "conditions": [
+            *conditions(clean, asked, questions),
+            condition("levels of each perturbation", LEVELS, ", ".join(map(str, sorted(counts)))),
+        ],
         "note": "the paper's seeds, and whether it perturbed before or after its own JPEG pass, are not known",
     }
 

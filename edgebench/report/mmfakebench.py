@@ -82,7 +82,7 @@ def _group(title: str, rows: dict[str, Any]) -> Table:
         (
             name,
             str(row["samples"]),
-            percent(row["accuracy"]),
+            percent(row["accuracy"], row["interval"]),
             percent(row["binary_accuracy"], row["binary_interval"]),
             percent(row["called_forged"]),
             str(row["unmatched"]),

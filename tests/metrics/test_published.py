@@ -129,7 +129,9 @@ def test_robustness_and_prompts_stand_beside_their_own_tables(cli: Cli) -> None:
     assert (noise["published"], noise["run"]) == (0.626, pytest.approx(0.75 - 30 / 400))
     assert (lost["published"], lost["run"]) == (pytest.approx(0.031), pytest.approx(30 / 400))
     assert lines["blur, mean of 0 levels"]["run"] is None, "it was not run"
-    assert {c["what"] for c in found["conditions"] if c["same"] is False} >= {"matcher", "image path"}
+    assert {c["what"] for c in found["conditions"] if c["same"] is False} >= {
+        *("matcher", "image path", "levels of each perturbation"),
+    }
 
     write_run(cli.folder / "hint", wrong=8, prompts="forensic-hint@0123456789ab", **model)
     value = cli("report", "clean", "hint", "--json").json["sweep"]

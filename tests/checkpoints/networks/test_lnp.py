@@ -25,7 +25,7 @@ from edgebench.export import classifier  # noqa: E402
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The published layout, a quarter as wide and less deep."""
-    for name, value in (("FEATURES", 16), ("GROUPS", 2), ("BLOCKS", 2)):
+    for name, value in (("FEATURES", 16), ("GROUPS", 2), ("BLOCKS", 1)):
         monkeypatch.setattr(lnp, name, value)
     monkeypatch.setattr(classifier, "IMAGES", 2)
     stages = tuple((c // 4, 1, stride) for c, _, stride in cnnspot.STAGES)
@@ -62,11 +62,11 @@ def noise(state: dict[str, Any], picture: Any) -> Any:
         return conv(f"{name}.conv1x1", torch.cat([spatial, channel], 1)) + x
 
     x = conv("head.0", picture)
-    for group in range(2):
+    for group in range(lnp.GROUPS):
         y = x
-        for block in range(2):
+        for block in range(lnp.BLOCKS):
             y = attended(f"body.{group}.body.{block}", y)
-        x = x + conv(f"body.{group}.body.2", y)
+        x = x + conv(f"body.{group}.body.{lnp.BLOCKS}", y)
     return -conv("tail.0", prelu(conv("body.2", x), state["body.3.weight"]))
 
 
