@@ -40,6 +40,8 @@ class Staff:
     workers: dict[str, Worker] = field(default_factory=dict)
     warm: dict[str, int | None] = field(default_factory=dict)
     """How long the warm-up took, in nanoseconds; None where there was none, or it failed."""
+    by_turns: bool = True
+    """Their questions are put by turns, so that each has its run's settings with it."""
 
 
 class Desk:
@@ -64,7 +66,7 @@ class Desk:
         self._watch, self._protocol, self._remote = watch, protocol, remote
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._staff = staff or Staff()
-        self._how = None if staff is None else worker.how
+        self._how = worker.how if staff is not None and staff.by_turns else None
         """Put with each question where others are asked in between."""
         self._empty = Record("", sitting, "", "")
         self._line: Line | None = None

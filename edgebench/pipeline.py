@@ -24,8 +24,9 @@ from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError
+from edgebench.lookahead import Lookahead
 from edgebench.media.perturb import Perturbation
-from edgebench.offline import OfflineDesk
+from edgebench.offline import CellDesk, OfflineDesk
 from edgebench.plan import batch_of, built_in, engine_options, own_options
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import MATCHERS
@@ -100,7 +101,9 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         raise UsageError("--scenario offline is not for runs that are asked side by side", hint="leave it out")
     options = engine_options(first) | own
     made_ready = _made_ready(first)
-    variants = [load_variant(plan.variant) for plan in plans]
+    variants = [load_variant(plan.variant, plan.boxes) for plan in plans]
+    if first.boxes is not None and not any(variant.given for variant in variants):
+        raise UsageError("--boxes is for the variant given-boxes", hint="pass --variant given-boxes, or leave it out")
     headers = [_header(plan, bench, protocol, variant) for plan, variant in zip(plans, variants, strict=True)]
     with contextlib.ExitStack() as stores, contextlib.ExitStack() as stack:
         opened = [_open_store(plan, header) for plan, header in zip(plans, headers, strict=True)]
@@ -112,9 +115,10 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         if all(len(done) >= total for _, _, done, _ in opened):
             return folders
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
-        staff = Staff() if len(plans) > 1 else None
+        cells = len(plans) > 1 and all(plan.scenario == "offline" for plan in plans[1:])
+        staff = Staff(by_turns=not cells) if len(plans) > 1 else None
         alone = staff is None and protocol is None and not remote
-        desks = []
+        desks: list[Desk] = []
         for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
             how = HowToAsk(
                 scoring=plan.scoring,
@@ -127,6 +131,10 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 batch=batch,
             )
             worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
+            if cells and desks:  # the process is that of the plain run, whichever of them starts it
+                worker = replace(worker, how=replace(how, perturbation=None))
+                desks.append(CellDesk(how, worker, store, sitting, plan, progress, watch, protocol, staff=staff))
+                continue
             made = OfflineDesk if batch is not None else AheadDesk if alone else Desk
             desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
@@ -152,6 +160,16 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                         progress.advance(line.error is not None)
             watch.look(last=True)
             return folders
+        if cells:
+            rows = list(
+                zip(desks, (store for _, store, _, _ in opened), (done for _, _, done, _ in opened), strict=True)
+            )
+            ready_samples = ((sample := made_ready(s), bench.suits(kind, sample)) for s in bench.samples())
+            for store, record in _by_cells(rows, Lookahead(ready_samples), stack):
+                store.append(record)
+                progress.advance(record.error is not None)
+            watch.look(last=True)
+            return folders
         for sample in bench.samples():
             ready_sample = None
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
@@ -163,6 +181,23 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                     progress.advance(record.error is not None)
         watch.look(last=True)
     return folders
+
+
+def _by_cells(
+    rows: Sequence[tuple[Desk, Store, set[str]]], samples: Lookahead[tuple[Sample, bool]], stack: contextlib.ExitStack
+) -> Iterator[tuple[Store, Record]]:
+    """Each sample in the plain run, alone and timed, and then in all cells at once; the next one is read meanwhile."""
+    (first, plainly, plain_done), *others = rows
+    cells = {desk: (store, done) for desk, store, done in others if isinstance(desk, CellDesk)}
+    for sample, suits in samples:
+        plain = None
+        if sample.id not in plain_done:
+            plain = first.record(sample, suits, stack)
+            yield plainly, plain
+        left = [desk for desk, (_, done) in cells.items() if sample.id not in done]
+        if left:
+            for desk, record in left[0].together(left[1:], sample, suits, plain, stack, samples.fetch):
+                yield cells[desk][0], record
 
 
 def _check(plan: RunPlan, remote: bool) -> None:

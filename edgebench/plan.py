@@ -76,6 +76,8 @@ class RunPlan:
     """attribution: a paragraph on each forgery model that is an option."""
     variant: str | None = None
     """Of the prompt: see `edgebench.prompts.variants`."""
+    boxes: Path | None = None
+    """For the variant that draws given boxes: see `edgebench.prompts.boxes`."""
     subset: int | None = None
     """So many questions, stratified by category."""
     subset_seed: int = 0

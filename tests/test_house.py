@@ -30,7 +30,7 @@ LAYERS = [
     ["config", "registry", "places", "host_files", "wording", "work"],
     [
         *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
-        *("trace", "lock", "lines", "windows", "subset"),
+        *("trace", "lock", "lines", "windows", "subset", "lookahead"),
     ],
     ["sensors", "shapes"],
     ["recipes", "records"],
@@ -44,6 +44,7 @@ LAYERS = [
     ["engines", "export", "pack", "agent", "sharing"],
     ["runner", "artifacts", "apart", "plan", "attended"],
     ["batches", "sweep"],
+    ["cells"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
     ["offline", "ahead"],

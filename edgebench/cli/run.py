@@ -147,6 +147,13 @@ LONGEST_S = 1e6
     help="Compare these (names and commas, or all) with the plain way, paired: one run each in the folder of -o.",
 )
 @click.option(
+    "--boxes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The boxes of the variant given-boxes: a CSV with id, x, y, width and height in pixels, and picture (from 0) "
+    "where a question has several.",
+)
+@click.option(
     "--subset",
     type=click.IntRange(min=1),
     metavar="N",

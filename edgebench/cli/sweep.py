@@ -57,7 +57,9 @@ def sweep(plan: RunPlan, further: list[Artifact | None], variants: str | None, *
     else:
         if plan.protocol == sweeps.ROBUSTNESS or further:
             raise UsageError("--variants and --protocol robustness are two sweeps", hint="ask for one at a time")
-        names = list(known()) if variants == "all" else [name.strip() for name in variants.split(",")]
+        names = [name.strip() for name in variants.split(",")]
+        if variants == "all":
+            names = [name for name, variant in known().items() if variant.boxes != "given" or plan.boxes is not None]
         with Bar("asking the variants") as bar:
             folders = sweeps.compare_variants(plan, names, bar)
         runs = [Run(folder) for folder in folders]
