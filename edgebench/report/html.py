@@ -226,7 +226,7 @@ def _tradeoffs(summaries: list[dict[str, Any]], over: dict[str, Any], names: lis
     shown = [
         p | {"memory_mib": None if p["memory_bytes"] is None else p["memory_bytes"] / 2**20} for p in front["points"]
     ]
-    partly = len({s["summary"]["answered"] for s in summaries}) > 1
+    most = max(s["summary"]["answered"] for s in summaries)
     sized = len({p["memory_bytes"] for p in shown} - {None}) > 1
     figures = []
     for x, cost, label, words in (
@@ -269,7 +269,10 @@ def _tradeoffs(summaries: list[dict[str, Any]], over: dict[str, Any], names: lis
         "text": " ".join(text),
         "figures": figures,
         "legend": _legend(
-            names if not partly else [f"{n}, {answered(s)}" for n, s in zip(names, summaries, strict=True)]
+            [
+                name if s["summary"]["answered"] == most else f"{name}, {answered(s)}"
+                for name, s in zip(names, summaries, strict=True)
+            ]
         ),
         "tables": [],
     }
