@@ -311,15 +311,12 @@ def _scale_projector(model: Any) -> None:
         projector.linear_2.weight.mul_(embeddings.square().mean().sqrt() / features.square().mean().sqrt())
 
 
-def _write(model: Any, tokenizer: Any, folder: Path) -> None:
+def image_processor() -> Any:
+    """CLIP ViT-B/16's."""
     import transformers
 
-    eos = tokenizer.eos_token_id
-    model.generation_config = transformers.GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=eos, pad_token_id=tokenizer.pad_token_id
-    )
     kind: Any = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
-    images = kind(
+    return kind(
         size={"shortest_edge": SIDE},
         crop_size={"height": SIDE, "width": SIDE},
         image_mean=list(MEAN),
@@ -331,6 +328,16 @@ def _write(model: Any, tokenizer: Any, folder: Path) -> None:
         do_normalize=True,
         do_convert_rgb=True,
     )
+
+
+def _write(model: Any, tokenizer: Any, folder: Path) -> None:
+    import transformers
+
+    eos = tokenizer.eos_token_id
+    model.generation_config = transformers.GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=eos, pad_token_id=tokenizer.pad_token_id
+    )
+    images = image_processor()
     tokenizer.chat_template = CHAT_TEMPLATE
     processor: Any = transformers.LlavaProcessor(
         image_processor=images,

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
 import re
+import select
 import signal
 import sys
 import threading
@@ -47,6 +49,7 @@ class Apart:
         context = multiprocessing.get_context("spawn")
         self._name, self._memory_kills = name, memory_kills()
         self._connection, theirs = context.Pipe()
+        self._comes = _poll(self._connection)
         words, their_words = context.Pipe(duplex=False)
         self._words = _LastWords(words, aloud)
         self._process = context.Process(
@@ -84,7 +87,7 @@ class Apart:
             Died: it ended, or nothing came.
         """
         try:
-            if self._connection.poll(limit_s):
+            if self._comes(limit_s):
                 return self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._died(when) from error
@@ -132,6 +135,15 @@ class Apart:
         if kills > self._memory_kills:
             return ", and the kernel ended a process for want of memory,"
         return ", not for want of memory,"
+
+
+def _poll(connection: Connection) -> Callable[[float], bool]:
+    """As `connection.poll`, which makes and registers a selector for each question that it waits for."""
+    if not hasattr(select, "poll"):
+        return connection.poll
+    waiting = select.poll()
+    waiting.register(connection.fileno(), select.POLLIN)
+    return lambda limit_s: bool(waiting.poll(min(math.ceil(limit_s * 1e3), 2**31 - 1)))
 
 
 class _LastWords:

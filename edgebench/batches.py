@@ -46,7 +46,7 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """A question that is ready for the engine."""
 
     number: int
@@ -107,7 +107,7 @@ class BatchRunner(Runner):
         self._apart += answer.stages_ns.get("perturb", 0)
         return replace(answer, stages_ns={}), None
 
-    def _ready(self, held: list[tuple[int, Query]], found: dict[int, Outcome]) -> list[_Prepared]:
+    def _ready(self, held: list[tuple[int, Query]], found: dict[int, Outcome]) -> list[Prepared]:
         ready = []
         for number, query in held:
             self._perturbing = 0
@@ -118,7 +118,7 @@ class BatchRunner(Runner):
             self._apart += self._perturbing
         return ready
 
-    def _prepared(self, number: int, query: Query) -> _Prepared:
+    def _prepared(self, number: int, query: Query) -> Prepared:
         data = [image.read() for image in query.images]
         conversation = self.conversation
         if conversation is None and len(data) != 1:
@@ -128,9 +128,9 @@ class BatchRunner(Runner):
         if conversation is not None:
             ids = conversation.ids(query.question, pictures, style=self.how.prompt_style)
             check_prompt(ids, pictures, conversation.text)
-        return _Prepared(number, query, tiles, pictures, ids)
+        return Prepared(number, query, tiles, pictures, ids)
 
-    def _batch(self, batch: list[_Prepared]) -> list[Outcome]:
+    def _batch(self, batch: list[Prepared]) -> list[Outcome]:
         if self.conversation is None:
             # Of a picture in several tiles the first one counts, as for one question.
             scores = self.engine.classify(np.concatenate([one.tiles[0][:1] for one in batch]))
@@ -169,7 +169,7 @@ class BatchRunner(Runner):
             logits = engine.step_batch(following)
 
     def _said(
-        self, one: _Prepared, first: NDArray[np.float32], tokens: list[int], finish: str, conversation: Conversation
+        self, one: Prepared, first: NDArray[np.float32], tokens: list[int], finish: str, conversation: Conversation
     ) -> Outcome:
         try:
             answer = self._told(first, one.query.question, tokens, finish, conversation)
@@ -185,9 +185,9 @@ def _scored(score: float, tiles: int) -> Outcome:
     return Answer(score=score, tiles=tiles), None
 
 
-def _alike(ready: list[_Prepared], size: int) -> Iterator[list[_Prepared]]:
+def _alike(ready: list[Prepared], size: int) -> Iterator[list[Prepared]]:
     """Batches of at most `size` questions whose prompts have one length, and whose pixels one shape."""
-    groups: dict[Any, list[_Prepared]] = {}
+    groups: dict[Any, list[Prepared]] = {}
     for one in ready:
         groups.setdefault((len(one.ids), one.tiles[0].shape[1:] if one.tiles else ()), []).append(one)
     for group in groups.values():

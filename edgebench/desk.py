@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgebench.answers import judge
 from edgebench.apart import Died
 from edgebench.calls import Line, call
+from edgebench.engines.others import engine_class
 from edgebench.environment import Resident, describe_host, now
 from edgebench.errors import EngineError, SampleError
 from edgebench.protocols import MODEL
@@ -39,6 +40,8 @@ class Staff:
     workers: dict[str, Worker] = field(default_factory=dict)
     warm: dict[str, int | None] = field(default_factory=dict)
     """How long the warm-up took, in nanoseconds; None where there was none, or it failed."""
+    by_turns: bool = True
+    """Their questions are put by turns, so that each has its run's settings with it."""
 
 
 class Desk:
@@ -63,8 +66,9 @@ class Desk:
         self._watch, self._protocol, self._remote = watch, protocol, remote
         self._kind = "vision-language" if plan.artifact is None else plan.artifact.manifest.kind
         self._staff = staff or Staff()
-        self._how = None if staff is None else worker.how
+        self._how = worker.how if staff is not None and staff.by_turns else None
         """Put with each question where others are asked in between."""
+        self._empty = Record("", sitting, "", "")
         self._line: Line | None = None
         self._peaks: dict[str, Reply] = {}
         self._costs: list[dict[str, Any]] = []
@@ -106,20 +110,13 @@ class Desk:
                 failure = error
         if isinstance(failure, Died):
             self._count_death(failure, f"sample {sample.id!r}")
-            return replace(record, error=f"engine: {failure}")
-        record = replace(
-            record,
-            peak_memory_bytes=self._peak(lambda reply: reply.peak_memory_bytes),
-            peak_anonymous_bytes=self._peak(lambda reply: reply.peak.anonymous),
-            peak_file_backed_bytes=self._peak(lambda reply: reply.peak.file_backed),
-            **self._cost(),
-            **found,
-        )
+            return record.but(error=f"engine: {failure}")
+        record = record.but(**self._together(), **self._cost(), **found)
         if failure is not None:
             if not isinstance(failure, SampleError):
                 raise failure
             self._count_failure(failure.what)
-            return replace(record, error=failure.what)
+            return record.but(error=failure.what)
         return self._judged(record)
 
     def called(self, asked: Iterator[tuple[Sample, bool]]) -> Iterator[Record]:
@@ -149,9 +146,8 @@ class Desk:
 
     def _blank(self, sample: Sample, suits: bool) -> Record:
         """What is known of a sample before it is asked; whether it is asked at all."""
-        record = Record(
+        record = self._empty.but(
             id=sample.id,
-            sitting=self._sitting,
             target=sample.target,
             category=sample.category,
             options=dict(sample.question.options) or None,
@@ -159,22 +155,22 @@ class Desk:
             facts=sample.facts | self._facts,
         )
         if sample.problem is not None:
-            return replace(record, error=sample.problem)
+            return record.but(error=sample.problem)
         if not suits:
-            return replace(record, not_asked=f"this question does not suit a {self._kind} model")
+            return record.but(not_asked=f"this question does not suit a {self._kind} model")
         return record
 
     def _filled(self, record: Record, answer: Answer | None, error: str | None) -> Record:
         """With what came back for it."""
         if answer is None:
             self._count_failure(error or "")
-            return replace(record, error=error)
-        return self._judged(replace(record, **vars(answer)))
+            return record.but(error=error)
+        return self._judged(record.but(**vars(answer)))
 
     def _judged(self, record: Record) -> Record:
         self._failures = 0
         letter, method = judge(record, scoring=self._run.scoring, matcher=self._run.matcher)
-        return replace(record, answer=letter, method=method)
+        return record.but(answer=letter, method=method)
 
     def _describe_call(self, facts: dict[str, Any]) -> None:
         """The line of a sitting with a model that is elsewhere: nothing of it is loaded here."""
@@ -190,10 +186,14 @@ class Desk:
             )
         )
 
-    def _peak(self, of: Callable[[Reply], int | None]) -> int | None:
-        """Of all engines' processes together; they need not have been at their peaks at once."""
-        known = [of(reply) for reply in self._peaks.values()]
-        return sum(n for n in known if n is not None) if known and None not in known else None
+    def _together(self) -> dict[str, int | None]:
+        """The peaks of all engines' processes, added up; they need not have been there at once."""
+        replies = self._peaks.values()
+        return {
+            "peak_memory_bytes": _sum([reply.peak_memory_bytes for reply in replies]),
+            "peak_anonymous_bytes": _sum([reply.peak.anonymous for reply in replies]),
+            "peak_file_backed_bytes": _sum([reply.peak.file_backed for reply in replies]),
+        }
 
     def _cost(self) -> dict[str, Any]:
         """When the sample was put, how long its calls took and at which energy, added up."""
@@ -207,11 +207,14 @@ class Desk:
         }
 
     def _ask(self, query: Query, stack: contextlib.ExitStack, who: str = MODEL) -> Reply:
-        if self._remote:
+        if self._remote and who == MODEL:
             return self._ask_elsewhere(query, stack)
         if not self._described and who != MODEL:
-            # A sitting is described by the run's own artifact, whoever is asked first.
-            self._describe(self._start(MODEL, stack), None)
+            # A sitting is described by the run's own model, whoever is asked first.
+            if self._remote:
+                self._describe_line(self._open_line(stack))
+            else:
+                self._describe(self._start(MODEL, stack), None)
         if self._how is not None:
             query = replace(query, how=self._how)
         workers, warm = self._staff.workers, self._staff.warm
@@ -229,18 +232,26 @@ class Desk:
             del workers[who]
             warm.pop(who, None)
             raise
-        self._costs.append(self._watch.since(mark))
-        self._peaks[who] = reply
+        if not self._remote:  # of a part of the models there is no memory and no energy of a sample
+            self._costs.append(self._watch.since(mark))
+            self._peaks[who] = reply
         return reply
+
+    def _open_line(self, stack: contextlib.ExitStack) -> Line:
+        if self._line is None:
+            self._line = stack.enter_context(Line(self._plan))
+        return self._line
+
+    def _describe_line(self, line: Line) -> None:
+        if not self._described:
+            self._describe_call(line.facts())
+            self._described = True
 
     def _ask_elsewhere(self, query: Query, stack: contextlib.ExitStack) -> Reply:
         """One call of several to a model that is not here: the next one needs its answer."""
-        if self._line is None:
-            self._line = stack.enter_context(Line(self._plan))
-        found = self._line.ask(query)
-        if not self._described:
-            self._describe_call(self._line.facts())
-            self._described = True
+        line = self._open_line(stack)
+        found = line.ask(query)
+        self._describe_line(line)
         return Reply(found.answer, found.error, None, Resident(None, None))
 
     def _start(self, who: str, stack: contextlib.ExitStack) -> Worker:
@@ -256,14 +267,17 @@ class Desk:
         raise self._end
 
     def _worker_plan(self, who: str) -> WorkerPlan:
-        artifact = None if self._protocol is None else self._protocol.detectors.get(who)
-        if artifact is None:
+        protocol = self._protocol
+        artifact = None if protocol is None else protocol.detectors.get(who)
+        if artifact is None or protocol is None:
             return self._plan
         text = artifact.manifest.text
         style = "default" if text is None else text.prompt_style
         limit = self._run.max_new_tokens or (512 if text is None else text.max_new_tokens)
         how = replace(self._plan.how, prompt_style=style, max_new_tokens=limit)
-        return replace(self._plan, artifact=artifact, how=how)
+        plan = replace(self._plan, artifact=artifact, how=how)
+        # The engine's options are its own.
+        return plan if protocol.engine is None else replace(plan, engine=engine_class(protocol.engine), options={})
 
     def _describe(self, worker: Worker, warmup: int | None) -> None:
         ready = worker.ready
@@ -307,3 +321,9 @@ class Desk:
                 f"{FAILURES_IN_A_ROW} samples in a row failed in the engine; the last one: {error.removeprefix('engine: ')}",
                 hint="the answers so far are kept; --resume continues, --retry-failed asks the failed samples too",
             )
+
+
+def _sum(sizes: list[int | None]) -> int | None:
+    """Unknown where one of them is, or there is none."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known and len(known) == len(sizes) else None

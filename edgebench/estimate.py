@@ -65,7 +65,7 @@ def _of_artifact(manifest: Manifest, folder: Path) -> Model:
         weight_bytes=sum(graph.bytes for graph in manifest.graphs.values()),
         cache_bytes_per_token=None if manifest.decoder is None else bytes_per_token(manifest.decoder),
         tokens_per_tile=images.per_tile if images else 0,
-        speaks=manifest.kind != "classifier",
+        speaks="classifier" not in manifest.graphs,
     )
 
 
@@ -120,11 +120,7 @@ def estimate(
         output_tokens=output_tokens,
         cache_bytes_per_token=model.cache_bytes_per_token,
     )
-    total = None
-    if model.speaks and "ttft" in stages:
-        total = stages["ttft"].ns + (stages["tpot"].ns * (output_tokens - 1) if "tpot" in stages else 0)
-    elif not model.speaks and "vision" in stages:
-        total = stages["vision"].ns
+    total = stages.pop("total").ns if "total" in stages else None
     return {
         "estimate": True,
         "model": model.name,

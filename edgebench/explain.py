@@ -1,4 +1,4 @@
-"""Which parts of a picture an answer hangs on: occlusion, on any engine.
+"""Which parts of a picture an answer hangs on: occlusion, on any engine; attention is `edgebench.attended`.
 
 A grey patch slides over the picture, and the model is asked again each time. The map is how far the answer that the run
 holds falls: the log-probability of its letter, or the log-odds of real against forged. A place is given the mean over the
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from edgebench.answers import judge, says_forged
 from edgebench.artifacts import is_remote
+from edgebench.attended import ENGINE, attended
 from edgebench.benches import BENCHES
 from edgebench.benches.base import Image
 from edgebench.benches.container import ready
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 GREY = 128
 BATCH = 16
 """Patches that a classifier is asked about at once, where its engine takes several."""
+GRIDS = {"occlusion": 8, "attention": 24}
+Method = Literal["occlusion", "attention"]
 SMALLEST = 1e-9
 """A probability nearer to 0 or 1 counts as that near."""
 
@@ -69,6 +73,7 @@ class Explanation:
     sample: str
     answer: str
     """The letter, or 'real' or 'forged'."""
+    method: Method
     meaning: str
     """What it says."""
     measure: str
@@ -78,13 +83,14 @@ class Explanation:
     recorded: float
     """The same in the run's record."""
     questions: int
+    """How often the model was asked."""
     cell: int
     """Side of a map's cell, in pixels; a patch is two cells wide."""
     pictures: list[NDArray[np.uint8]]
     """As the model was shown them: uint8 [H, W, 3]."""
     maps: list[NDArray[np.float64]]
-    """One a picture, [rows, columns]: by how much it falls. Above 0: the place speaks for the
-    answer."""
+    """One a picture, [rows, columns]. occlusion: by how much it falls; above 0 the place speaks for the answer.
+    attention: relevance, at least 0, without a unit."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,9 @@ class Means:
     data: Path | None = None
     weights: str | None = None
     profile: str = "cpu"
-    grid: int = 8
-    """Cells along the longer side."""
+    grid: int | None = None
+    """Cells along the longer side; None: as many as `GRIDS` says."""
+    method: Method = "occlusion"
 
 
 def find_record(run: Run, identity: str) -> Record:
@@ -140,8 +147,35 @@ def explain(run: Run, record: Record, means: Means, progress: Progress) -> Expla
     pictures = _pictures(sample, run.header, artifact)
     if not pictures:
         raise UsageError(f"the sample {record.id!r} has no picture")
+    cell = max(1, math.ceil(max(max(p.shape[:2]) for p in pictures) / (means.grid or GRIDS[means.method])))
+    told = partial(
+        Explanation,
+        sample=record.id,
+        answer=answer,
+        method=means.method,
+        meaning=meaning,
+        measure="ln P" if record.options and record.option_logprobs else "log-odds",
+        recorded=_recorded(record, answer),
+        cell=cell,
+        pictures=pictures,
+    )
+    if means.method == "attention":
+        options = _options(run.header, means) if settings.engine == ENGINE else {}
+        options |= {} if means.weights is None else {"weights": means.weights}
+        progress.begin(1, 0)
+        maps, value = attended(
+            artifact,
+            sample.question,
+            pictures,
+            answer,
+            style=settings.prompt_style,
+            cell=cell,
+            profile=means.profile,
+            options=options,
+        )
+        progress.advance(failed=False)
+        return told(value=value, questions=1, maps=maps)
     how = HowToAsk("logits", settings.prompt_style, "lossless", settings.max_new_tokens)
-    cell = max(1, math.ceil(max(max(p.shape[:2]) for p in pictures) / means.grid))
     shapes = [(math.ceil(p.shape[0] / cell), math.ceil(p.shape[1] / cell)) for p in pictures]
     total = 1 + sum((rows + 1) * (columns + 1) for rows, columns in shapes)
     progress.begin(total, 0)
@@ -165,18 +199,7 @@ def explain(run: Run, record: Record, means: Means, progress: Progress) -> Expla
         own = falls[begin : begin + size].reshape(rows + 1, columns + 1)
         maps.append((own[:-1, :-1] + own[1:, :-1] + own[:-1, 1:] + own[1:, 1:]) / 4)
         begin += size
-    return Explanation(
-        record.id,
-        answer,
-        meaning,
-        "ln P" if record.options and record.option_logprobs else "log-odds",
-        found[0],
-        _recorded(record, answer),
-        total,
-        cell,
-        pictures,
-        maps,
-    )
+    return told(value=found[0], questions=total, maps=maps)
 
 
 def _chosen(record: Record, answer: str | None) -> tuple[str, str]:

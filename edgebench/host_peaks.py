@@ -18,10 +18,10 @@ import numpy as np
 
 from edgebench.environment import available_memory_bytes, describe_host
 from edgebench.errors import EngineError, one_line
+from edgebench.host_files import text
 from edgebench.metrics.validity import BUSY_CORES
 from edgebench.profiles import DeviceProfile, Figure
 from edgebench.sensors.conditions import OwnTime, busy_s
-from edgebench.sensors.files import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,27 +50,28 @@ class Bandwidth:
     threads: int
 
 
-def measure(name: str, say: Callable[[str], None]) -> DeviceProfile:
+def measure(name: str, say: Callable[[str], None], limited: int | None = None) -> DeviceProfile:
     """The machine's CPU as a device profile.
 
     Args:
         name: of the profile.
         say: called with the name of each step.
+        limited: threads that are measured, and that engines then use; None: all cores.
     """
     host = describe_host()
-    threads = host.logical_cores
+    threads = limited or host.logical_cores
     cache = cache_bytes()
-    quiet = _Quiet(threads)
+    quiet = _Quiet(host.logical_cores)
     say("memory bandwidth")
     bandwidth = measure_bandwidth(threads, cache)
-    how = f"measured: {bandwidth.kind} of {bandwidth.mib:.0f} MiB in numpy, {bandwidth.threads} threads, best of 5"
+    how = f"measured: {bandwidth.kind} of {bandwidth.mib:.0f} MiB in numpy, {_threads(bandwidth.threads)}, best of 5"
     peaks = {}
     for precision in PRODUCTS:
         say(f"{precision} products")
         try:
-            value: float | None = measure_products(precision)
-            operator = PRODUCTS[precision][0]
-            source = f"measured: {operator} of {SIDE} x {SIDE} matrices in ONNX Runtime, its own threads, best of {ROUNDS_S:g} s"
+            value: float | None = measure_products(precision, limited)
+            operator, used = PRODUCTS[precision][0], "its own threads" if limited is None else _threads(limited)
+            source = f"measured: {operator} of {SIDE} x {SIDE} matrices in ONNX Runtime, {used}, best of {ROUNDS_S:g} s"
         except EngineError as error:
             value, source = None, f"not measured: {error.what}"
         peaks[precision] = Figure(None if value is None else float(f"{value / 1e12:.4g}"), source)
@@ -79,13 +80,19 @@ def measure(name: str, say: Callable[[str], None]) -> DeviceProfile:
     busy = f" Others used {others:.1f} cores meanwhile: its figures are too low." if others > BUSY_CORES else ""
     return DeviceProfile(
         name=name,
-        summary=f"{host.device_model or host.cpu or host.machine}, {threads} cores, {host.system}, measured on it.{busy}",
+        summary=f"{host.device_model or host.cpu or host.machine}, {threads} of {host.logical_cores} cores, {host.system}, "
+        f"measured on it.{busy}",
+        threads=limited,
         memory_kind="system",
         memory_mib=Figure(None if memory is None else memory // 2**20, "the operating system"),
         bandwidth_gb_s=Figure(float(f"{bandwidth.gb_s:.4g}"), how),
         cache_mib=Figure(None if cache is None else cache / 2**20, "the operating system: its largest cache"),
         peak_tera_operations=peaks,
     )
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'' if number == 1 else 's'}"
 
 
 class _Quiet:
@@ -141,8 +148,8 @@ def measure_bandwidth(threads: int, cache: int | None) -> Bandwidth:
     return best
 
 
-def measure_products(precision: str) -> float:
-    """Operations a second of a product of two square matrices.
+def measure_products(precision: str, threads: int | None = None) -> float:
+    """Operations a second of a product of two square matrices, with so many threads (None: the runtime's own).
 
     Raises:
         EngineError: ONNX Runtime has no such product here.
@@ -154,6 +161,7 @@ def measure_products(precision: str) -> float:
     right = left.astype(np.int8) if precision == "int8" else left
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = threads or 0
     try:
         session = onnxruntime.InferenceSession(
             _product(str(operator), [int(k) for k in kinds]), options, providers=["CPUExecutionProvider"]

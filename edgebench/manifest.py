@@ -21,8 +21,10 @@ from edgebench.work import Work
 FORMAT = "edgebench-artifact/2"
 MANIFEST = "manifest.json"
 RGB = tuple[float, float, float]
-Kind = Literal["classifier", "text-classifier", "vision-language", "language"]
-"""classifier: image -> P(forged). text-classifier: text -> P(forged). vision-language: images and text -> text. language: text alone."""
+Family = Literal["classifier", "encoder", "text_classifier", "image_text_classifier", "llava", "llava_next", "language"]
+Kind = Literal["classifier", "text-classifier", "image-text-classifier", "vision-language", "language"]
+"""classifier: image -> P(forged). text-classifier: text -> P(forged). image-text-classifier: both. vision-language: images and
+text -> text. language: text alone."""
 
 
 @dataclass(frozen=True)
@@ -266,11 +268,11 @@ class Manifest:
 
     format: str
     name: str
-    family: Literal["classifier", "encoder", "text_classifier", "llava", "llava_next", "language"]
+    family: Family
     dialect: Literal["ort", "portable"]
     precision: str
     graphs: dict[str, Graph]
-    """classifier, encoder, text_classifier: 'classifier'. llava, llava_next: 'vision' (tower + projector), 'embed' and 'decoder'.
+    """classifier, encoder, text_classifier, image_text_classifier: 'classifier'. llava, llava_next: 'vision' (tower + projector), 'embed' and 'decoder'.
     language: 'decoder', from token ids."""
     preprocess: Preprocess | None
     """None for a model of text alone."""
@@ -287,7 +289,7 @@ class Manifest:
     """classifier of logits: the places in `labels` that mean forged; none where the only label means real."""
     text: Text | None = None
     text_input: TextInput | None = None
-    """text_classifier: what it reads."""
+    """text_classifier, image_text_classifier: what it reads."""
     decoder: Decoder | None = None
     companions: tuple[FileFact, ...] = ()
     """Files for other runtimes, such as onnxruntime-genai's genai_config.json."""
@@ -305,15 +307,15 @@ class Manifest:
     def kind(self) -> Kind:
         """What it can be asked, whichever family it is of."""
         if "classifier" in self.graphs:
-            return "classifier" if self.text_input is None else "text-classifier"
+            if self.text_input is not None:
+                return "text-classifier" if self.preprocess is None else "image-text-classifier"
+            return "classifier"
         return "vision-language" if "vision" in self.graphs else "language"
 
     @property
     def bytes(self) -> int:
         """Size on disk of all graphs, weights and the tokenizer. A weight file shared by graphs counts once."""
-        files = {f.file: f.bytes for g in self.graphs.values() for f in (g.model, *g.external)}
-        files |= {t.tokenizer.file: t.tokenizer.bytes for t in (self.text, self.text_input) if t is not None}
-        return sum(files.values())
+        return sum({f.file: f.bytes for f in self.files() if f not in self.companions}.values())
 
     def files(self) -> list[FileFact]:
         """Every file that the manifest vouches for."""
@@ -409,9 +411,7 @@ def read_artifact(folder: Path, *, verify: bool = True) -> Artifact:
             if not file.is_file():
                 raise ArtifactError("is named in the manifest and missing", where=file, hint="export again")
             if file.stat().st_size != fact.bytes or sha256_file(file) != fact.sha256:
-                raise ArtifactError(
-                    "is not the file that was exported (size or SHA-256 differs)", where=file, hint="export again"
-                )
+                raise ArtifactError("is not the file that was exported", where=file, hint="export again")
     return Artifact(folder=folder, manifest=manifest, manifest_sha256=hashlib.sha256(raw).hexdigest())
 
 

@@ -1,25 +1,28 @@
-"""Offline: windows of samples to one engine in its process, and a record of each answer."""
+"""Questions that go to the engine's process together, and a record of each answer: windows of samples, or cells of one."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from edgebench.apart import Died
 from edgebench.batches import WINDOW
+from edgebench.cells import Cells
 from edgebench.desk import Desk
 from edgebench.protocols import MODEL
-from edgebench.runner import Query
+from edgebench.runner import Answer, Query
 from edgebench.windows import Window
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from edgebench.batches import Outcome
     from edgebench.benches.base import Sample
     from edgebench.records import Record
-    from edgebench.worker import WindowReply
+    from edgebench.runner import HowToAsk
+    from edgebench.worker import CellsReply, WindowReply
 
 
 class OfflineDesk(Desk):
@@ -97,10 +100,100 @@ class OfflineDesk(Desk):
             warm.pop(MODEL, None)
             raise
 
-    def _with_peaks(self, record: Record, reply: WindowReply) -> Record:
+    def _with_peaks(self, record: Record, reply: WindowReply | CellsReply) -> Record:
         return replace(
             record,
             peak_memory_bytes=reply.peak_memory_bytes,
             peak_anonymous_bytes=reply.peak.anonymous,
             peak_file_backed_bytes=reply.peak.file_backed,
         )
+
+
+class CellDesk(OfflineDesk):
+    """Of one cell of a sweep: its runs have their samples put to one worker together. Nothing of it is timed."""
+
+    WARMUP = "none of its own: nothing of it is timed"
+
+    def __init__(self, how: HowToAsk, *arguments: Any, **named: Any) -> None:
+        """Prepare.
+
+        Args:
+            how: the cell's own settings.
+            arguments: as of a desk; the worker's plan is that of the plain run beside it.
+            named: as of a desk.
+        """
+        super().__init__(*arguments, **named)
+        self.how = how
+        self._facts = {} if how.perturbation is None else how.perturbation.facts()
+
+    def together(
+        self,
+        others: Sequence[CellDesk],
+        sample: Sample,
+        suits: bool,
+        plain: Record | None,
+        stack: contextlib.ExitStack,
+        meanwhile: Callable[[], None],
+    ) -> Iterator[tuple[CellDesk, Record]]:
+        """The records of a sample in this cell and in others, as they come.
+
+        Args:
+            others: desks of other cells.
+            sample: put once for all of them.
+            suits: whether it is asked at all.
+            plain: its record in the plain run, whose answer stands where a cell leaves the pictures as they are.
+            stack: holds the engine's process.
+            meanwhile: called once, while the engine works.
+
+        Raises:
+            EngineError: the engine cannot be started, or fails again and again.
+        """
+        waiting: dict[CellDesk, Record] = {}
+        for desk in (self, *others):
+            record = desk._blank(sample, suits)
+            if record.error is not None or record.not_asked is not None:
+                yield desk, record
+            else:
+                waiting[desk] = record
+        query = Query(sample.id, sample.images, sample.question)
+        known = None
+        if plain is not None and plain.error is None and plain.not_asked is None:
+            known = Answer(**{f.name: getattr(plain, f.name) for f in fields(Answer)} | {"stages_ns": {}})
+        tried = [tuple(waiting)] if waiting else []
+        while tried:
+            desks = tried.pop(0)
+            try:
+                for desk, reply, (answer, error) in self._put_cells(query, desks, known, stack, meanwhile):
+                    yield desk, desk._filled(self._with_peaks(waiting.pop(desk), reply), answer, error)
+            except Died as death:
+                self._count_death(death, f"sample {sample.id!r}")
+                left = [desk for desk in desks if desk in waiting]
+                if len(desks) > 1:  # one of them may be the cause
+                    tried = [(desk,) for desk in left]
+                else:
+                    yield left[0], replace(waiting.pop(left[0]), error=f"engine: {death}")
+
+    def _put_cells(
+        self,
+        query: Query,
+        desks: Sequence[CellDesk],
+        plain: Answer | None,
+        stack: contextlib.ExitStack,
+        meanwhile: Callable[[], None],
+    ) -> Iterator[tuple[CellDesk, CellsReply, Outcome]]:
+        workers = self._staff.workers
+        worker = workers.get(MODEL)
+        if worker is None:
+            worker = self._start(MODEL, stack)
+            self._watch.begin(worker.pid)
+        for desk in desks:
+            if not desk._described:
+                desk._describe(worker, None)
+        try:
+            for reply in worker.ask_cells(Cells(query, tuple(desk.how for desk in desks), plain), meanwhile):
+                for number, outcome in reply.found.items():
+                    yield desks[number], reply, outcome
+        except Died:
+            del workers[MODEL]
+            self._staff.warm.pop(MODEL, None)
+            raise

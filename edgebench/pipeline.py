@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgebench import __version__
+from edgebench.ahead import AheadDesk
 from edgebench.artifacts import check_place, fact_of, is_remote
 from edgebench.benches import BENCHES
 from edgebench.benches.attribution import PROTOCOL as ATTRIBUTION
@@ -23,8 +24,9 @@ from edgebench.endpoint import endpoint_of
 from edgebench.engines.others import engine_class
 from edgebench.environment import now
 from edgebench.errors import RunError, UsageError
+from edgebench.lookahead import Lookahead
 from edgebench.media.perturb import Perturbation
-from edgebench.offline import OfflineDesk
+from edgebench.offline import CellDesk, OfflineDesk
 from edgebench.plan import batch_of, built_in, engine_options, own_options
 from edgebench.profiles import load_profile
 from edgebench.prompts.matchers import MATCHERS
@@ -99,7 +101,9 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         raise UsageError("--scenario offline is not for runs that are asked side by side", hint="leave it out")
     options = engine_options(first) | own
     made_ready = _made_ready(first)
-    variants = [load_variant(plan.variant) for plan in plans]
+    variants = [load_variant(plan.variant, plan.boxes) for plan in plans]
+    if first.boxes is not None and not any(variant.given for variant in variants):
+        raise UsageError("--boxes is for the variant given-boxes", hint="pass --variant given-boxes, or leave it out")
     headers = [_header(plan, bench, protocol, variant) for plan, variant in zip(plans, variants, strict=True)]
     with contextlib.ExitStack() as stores, contextlib.ExitStack() as stack:
         opened = [_open_store(plan, header) for plan, header in zip(plans, headers, strict=True)]
@@ -111,8 +115,10 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
         if all(len(done) >= total for _, _, done, _ in opened):
             return folders
         watch = Watch(opened[0][0], opened[0][3], energy=first.energy, gpu=on_gpu(first.engine, first.provider))
-        staff = Staff() if len(plans) > 1 else None
-        desks = []
+        cells = len(plans) > 1 and all(plan.scenario == "offline" for plan in plans[1:])
+        staff = Staff(by_turns=not cells) if len(plans) > 1 else None
+        alone = staff is None and protocol is None and not remote
+        desks: list[Desk] = []
         for plan, header, (_, store, _, sitting) in zip(plans, headers, opened, strict=True):
             how = HowToAsk(
                 scoring=plan.scoring,
@@ -125,7 +131,11 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                 batch=batch,
             )
             worker = WorkerPlan(engine, plan.artifact, load_profile(plan.profile), options, how)
-            made = Desk if batch is None else OfflineDesk
+            if cells and desks:  # the process is that of the plain run, whichever of them starts it
+                worker = replace(worker, how=replace(how, perturbation=None))
+                desks.append(CellDesk(how, worker, store, sitting, plan, progress, watch, protocol, staff=staff))
+                continue
+            made = OfflineDesk if batch is not None else AheadDesk if alone else Desk
             desks.append(made(worker, store, sitting, plan, progress, watch, protocol, remote=remote, staff=staff))
         if not remote:
             stack.enter_context(watch)
@@ -133,17 +143,31 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
             for desk, folder in zip(desks, folders, strict=True):
                 desk.look_up = protocol.begin(folder, stack)
         at_once = remote and (protocol is None or not protocol.several_calls)
-        if at_once or batch is not None:
+        if at_once or batch is not None or alone:
             for desk, variant, (_, store, done, _) in zip(desks, variants, opened, strict=True):
-                samples = (made_ready(variant.put(s)) for s in bench.samples() if s.id not in done)
+                samples = (variant.put(made_ready(s)) for s in bench.samples() if s.id not in done)
                 asked = ((s, bench.suits(kind, s)) for s in samples)
-                found: Iterator[Record | Window] = desk.called(asked)
+                found: Iterator[Record | Window]
                 if isinstance(desk, OfflineDesk) and batch is not None:
                     found = desk.windows(asked, batch, stack)
+                elif isinstance(desk, AheadDesk):
+                    found = desk.records(asked, stack)
+                else:
+                    found = desk.called(asked)
                 for line in found:
                     store.append(line)
                     if isinstance(line, Record):
                         progress.advance(line.error is not None)
+            watch.look(last=True)
+            return folders
+        if cells:
+            rows = list(
+                zip(desks, (store for _, store, _, _ in opened), (done for _, _, done, _ in opened), strict=True)
+            )
+            ready_samples = ((sample := made_ready(s), bench.suits(kind, sample)) for s in bench.samples())
+            for store, record in _by_cells(rows, Lookahead(ready_samples), stack):
+                store.append(record)
+                progress.advance(record.error is not None)
             watch.look(last=True)
             return folders
         for sample in bench.samples():
@@ -157,6 +181,23 @@ def run_side_by_side(plans: Sequence[RunPlan], progress: Progress) -> list[Path]
                     progress.advance(record.error is not None)
         watch.look(last=True)
     return folders
+
+
+def _by_cells(
+    rows: Sequence[tuple[Desk, Store, set[str]]], samples: Lookahead[tuple[Sample, bool]], stack: contextlib.ExitStack
+) -> Iterator[tuple[Store, Record]]:
+    """Each sample in the plain run, alone and timed, and then in all cells at once; the next one is read meanwhile."""
+    (first, plainly, plain_done), *others = rows
+    cells = {desk: (store, done) for desk, store, done in others if isinstance(desk, CellDesk)}
+    for sample, suits in samples:
+        plain = None
+        if sample.id not in plain_done:
+            plain = first.record(sample, suits, stack)
+            yield plainly, plain
+        left = [desk for desk, (_, done) in cells.items() if sample.id not in done]
+        if left:
+            for desk, record in left[0].together(left[1:], sample, suits, plain, stack, samples.fetch):
+                yield cells[desk][0], record
 
 
 def _check(plan: RunPlan, remote: bool) -> None:
@@ -225,7 +266,7 @@ def _header(plan: RunPlan, bench: Bench, protocol: Procedure | None, variant: Va
     text = None if manifest is None else manifest.text
     style = plan.prompt_style or (text.prompt_style if text else "default")
     check_style(style)
-    scores = manifest is not None and manifest.kind in {"classifier", "text-classifier"}
+    scores = manifest is not None and "classifier" in manifest.graphs
     if plan.scoring == "logits" and scores:
         raise UsageError("a classifier gives a probability, not tokens", hint="leave --scoring out")
     fact = None if plan.artifact is None else fact_of(plan.artifact)

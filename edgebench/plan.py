@@ -76,6 +76,8 @@ class RunPlan:
     """attribution: a paragraph on each forgery model that is an option."""
     variant: str | None = None
     """Of the prompt: see `edgebench.prompts.variants`."""
+    boxes: Path | None = None
+    """For the variant that draws given boxes: see `edgebench.prompts.boxes`."""
     subset: int | None = None
     """So many questions, stratified by category."""
     subset_seed: int = 0
@@ -83,6 +85,8 @@ class RunPlan:
     knowledge: str | None = None
     detectors: dict[str, Artifact] = field(default_factory=dict)
     """Stage of `mixed` -> its own artifact."""
+    detector_engine: str | None = None
+    """Of all of them; None: the run's own, or 'ort' where that one's model is elsewhere."""
     endpoint: dict[str, str] = field(default_factory=dict)
     """Of an engine whose model is elsewhere; see `edgebench.endpoint.endpoint_of`."""
     engine_options: tuple[str, ...] = ()

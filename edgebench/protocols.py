@@ -13,6 +13,7 @@ from edgebench.agent.instructions import Instructions, load_instructions
 from edgebench.agent.knowledge import CACHE, Frozen, Kept, Off, Source, open_source
 from edgebench.artifacts import is_remote
 from edgebench.benches.base import Question
+from edgebench.engines.others import engine_class
 from edgebench.errors import UsageError, did_you_mean
 from edgebench.prompts.verdicts import PUBLISHED, check_reader
 from edgebench.runner import Query
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 MODEL = "model"
 """Who is asked: the run's own artifact, or the detector of a stage by the stage's name."""
 _HINT = "{} with this value is for --bench mmfakebench"
+DEFAULT_ENGINE = "ort"
+"""Of detectors beside a model that is elsewhere."""
 STEP_OF = {"text": "text_detector", "image": "image_detector", "cross": "cross_detector"}
 
 
@@ -50,12 +53,15 @@ class Procedure:
     """Who is asked -> what kind of model it is."""
     detectors: Mapping[str, Artifact]
     """Stage -> its own artifact: a detector, or another language model."""
+    engine: str | None = None
+    """The detectors' engine by name; None: the run's own."""
 
     @property
     def label(self) -> str:
         """For a run's settings: the name, and each detector by stage, name and hash."""
         own = [f"{s}={a.manifest.name}@{a.manifest_sha256[:12]}" for s, a in self.detectors.items()]
-        return f"{self.name}({', '.join(own)})" if own else self.name
+        on = "" if self.engine is None else f"; on {self.engine}"
+        return f"{self.name}({', '.join(own)}{on})" if own else self.name
 
     @property
     def several_calls(self) -> bool:
@@ -132,7 +138,7 @@ class Procedure:
 
     def _query(self, sample: Sample, who: str, question: Question, *, first: bool) -> Query:
         kind = self.kinds[who]
-        images = sample.images if kind in {"vision-language", "classifier"} else ()
+        images = () if kind in {"language", "text-classifier"} else sample.images
         return Query(sample.id, images, question, fresh=first and self.several_calls)
 
 
@@ -177,17 +183,15 @@ def open_protocol(bench: Bench, plan: RunPlan) -> Procedure | None:
         for option, value in (("--protocol", name), ("--prompts", prompts), ("--knowledge", knowledge)):
             if value is not None:
                 raise UsageError(f"the bench {bench.name!r} takes no {option} {value!r}", hint=_HINT.format(option))
-        if own:
+        if own or plan.detector_engine is not None:
             raise UsageError(f"the bench {bench.name!r} takes no detectors", hint="they are for --bench mmfakebench")
         if plan.matcher == PUBLISHED:
             raise UsageError(f"the answer matcher {PUBLISHED!r} is for --bench mmfakebench")
         return None
     if name is not None and name not in known:
         raise UsageError(f"unknown protocol {name!r}", hint=did_you_mean(name, known))
-    if own and name != "mixed":
+    if (own or plan.detector_engine is not None) and name != "mixed":
         raise UsageError("detectors of a stage are for --protocol mixed")
-    if own and is_remote(plan.engine):
-        raise UsageError(f"the engine {plan.engine!r} runs no detectors", hint="take one that runs artifacts")
     words = {"vision-language", "language"}
     if name is None and kind not in words:
         if prompts is not None or knowledge is not None:
@@ -200,7 +204,7 @@ def open_protocol(bench: Bench, plan: RunPlan) -> Procedure | None:
     if plan.scoring == "logits":
         raise UsageError("MMFakeBench's answers are phrases, not option letters", hint="leave --scoring out")
     check_reader(plan.matcher)
-    protocol = Procedure(name, load_instructions(prompts), plan.matcher, None, kinds, own)
+    protocol = Procedure(name, load_instructions(prompts), plan.matcher, None, kinds, own, _engine_of_detectors(plan))
     if name == "mixed":
         _check_stages(protocol)
     if not protocol.several_calls or "entity" not in steps(protocol.scored()):
@@ -210,11 +214,20 @@ def open_protocol(bench: Bench, plan: RunPlan) -> Procedure | None:
     return replace(protocol, source=open_source(knowledge or "none"))
 
 
+def _engine_of_detectors(plan: RunPlan) -> str | None:
+    """By name; None: the run's own."""
+    chosen = plan.detector_engine or (DEFAULT_ENGINE if is_remote(plan.engine) else plan.engine)
+    engine_class(chosen)
+    if is_remote(chosen):
+        raise UsageError(f"the engine {chosen!r} runs no detectors", hint="take one that runs artifacts")
+    return None if chosen == plan.engine or not plan.detectors else chosen
+
+
 def _check_stages(protocol: Procedure) -> None:
     fit: dict[str, tuple[str, ...]] = {
         "text": ("text-classifier", "vision-language", "language"),
         "image": ("classifier", "vision-language"),
-        "cross": ("vision-language", "language"),
+        "cross": ("image-text-classifier", "vision-language", "language"),
     }
     if not protocol.detectors:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from edgebench.config import build, find_yaml, read_yaml
 from edgebench.errors import ConfigError
-from edgebench.manifest import Preprocess
+from edgebench.manifest import Family, Preprocess
 from edgebench.shapes import Shape
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "int4", "w8a8"]
@@ -48,7 +48,7 @@ class Recipe:
 
     name: str
     summary: str
-    family: Literal["classifier", "encoder", "text_classifier", "llava", "llava_next", "language"]
+    family: Family
     source: str
     """Where the weights are published, for people: a hub id or an address."""
     licence: str
@@ -58,12 +58,16 @@ class Recipe:
     """encoder: a name of `edgebench.checkpoints.encoders.ENCODERS`."""
     feature: Literal["image_embeds", "pooler_output"] | None = None
     """encoder: what the probe stands on; None: what that encoder is usually probed on."""
+    unit_length: bool = False
+    """encoder: whether the probe takes features of length 1."""
     hub_id: str | None = None
     """llava, encoder: what `--weights` takes from a model hub when none is given."""
     embedded: str | None = None
     """A checkpoint folder inside the package, relative to `edgebench/`."""
     weights_file: str | None = None
     """classifier: the published name of the weights file; encoder: of the probe."""
+    beside: tuple[str, ...] = ()
+    """classifier: published names of further weights that the network takes, in the same folder."""
     forged: tuple[str, ...] = ()
     """text_classifier: the labels that mean forged, where their words do not say it."""
     preprocess: Preprocess | None = None

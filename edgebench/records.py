@@ -9,7 +9,6 @@ Facts are kept and numbers derived: every metric is a pure function of these lin
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from edgebench.config import build
 from edgebench.endpoint import Endpoint
 from edgebench.environment import Host
 from edgebench.errors import RunError
+from edgebench.lines import asked_again, cut_torn_line, read_lines, to_line
 from edgebench.lock import lock as take_lock
 from edgebench.profiles import DeviceProfile
 from edgebench.subset import Subset
@@ -37,7 +37,6 @@ HEADER = "run.json"
 RECORDS = "records.jsonl"
 CHECKPOINT = "checkpoint"
 """In place of a dialect: the run is of the checkpoint itself, which needs no parity."""
-_LINE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 NO_WARMUP = "none"
 NO_ANSWER = "Z"
 """The published letter of an answer without an option."""
@@ -210,7 +209,8 @@ class Record:
     """The same of its pages of mapped files. The two peaks need not have been at the same moment."""
     asked_unix_ns: int | None = None
     took_ns: int | None = None
-    """When it was put to the engine's process, and from then until its answer was back."""
+    """When it was put to the engine's process, and from then until its answer was back. Of a question that was sent
+    ahead (see `edgebench.ahead`): when the process began with it, and from then until it had the answer."""
     energy_j: float | None = None
     """Of the sitting's energy source over that time, idle power in it."""
     options: dict[str, str] | None = None
@@ -225,14 +225,21 @@ class Record:
     not_asked: str | None = None
     """Why the question was left out: it does not suit this kind of model. It counts neither way."""
 
+    def but(self, **changes: Any) -> Record:
+        """A copy in which these fields differ: `dataclasses.replace` sets all fields again, in five times the time."""
+        copy = object.__new__(Record)
+        vars(copy).update(vars(self), **changes)
+        return copy
+
 
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
-    plain = dict(vars(value)) if isinstance(value, Record) else dataclasses.asdict(value)
-    if plain.get("trace"):
-        calls = map(dataclasses.asdict, plain["trace"])
-        plain["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in calls]
-    return {k: v for k, v in plain.items() if v is not None and v not in ({}, ())}
+    plain = vars(value) if isinstance(value, Record) else dataclasses.asdict(value)
+    found = {k: v for k, v in plain.items() if v is not None and (v or v not in ({}, ()))}
+    if "trace" in found:
+        calls = map(dataclasses.asdict, found["trace"])
+        found["trace"] = [{k: v for k, v in call.items() if v is not None and v != {}} for call in calls]
+    return found
 
 
 class Run:
@@ -248,38 +255,13 @@ class Run:
         Raises:
             RunError: a line in the middle is damaged.
         """
-        newest: dict[str, int] = {}
-        count = 0
-        for count, kind, value in self._raw():
-            if kind == "answer":
-                newest[str(value.get("id"))] = count
-        # Lines that a run at work appends meanwhile are not read.
-        for number, kind, value in itertools.islice(self._raw(), count):
-            where = f"{self.folder / RECORDS}:{number}"
-            if kind == "sitting":
-                yield build(Sitting, value, where=where, error=RunError)
-            elif kind == "answer" and newest[str(value.get("id"))] == number:
-                yield build(Record, value, where=where, error=RunError)
-
-    def _raw(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
-        """Number, kind and fields of every complete line."""
         path = self.folder / RECORDS
-        if not path.exists():
-            return
-        with path.open("rb") as stream:
-            for number, raw in enumerate(stream, 1):
-                if not raw.endswith(b"\n"):
-                    return
-                try:
-                    value = json.loads(raw)
-                    kind = value.pop("kind")
-                except (ValueError, KeyError, AttributeError, TypeError) as error:
-                    raise RunError(
-                        "is not a record",
-                        where=f"{path}:{number}",
-                        hint="the file was changed by something else; move the line out of it",
-                    ) from error
-                yield number, kind, value
+        place, again = str(path), asked_again(path)
+        for number, kind, value in read_lines(path, again.lines):
+            if kind == "sitting":
+                yield build(Sitting, value, where=f"{place}:{number}", error=RunError)
+            elif kind == "answer" and number not in again.outdated:
+                yield build(Record, value, where=f"{place}:{number}", error=RunError)
 
     def records(self) -> Iterator[Record]:
         """The answers, in order."""
@@ -287,9 +269,10 @@ class Run:
 
     def windows(self) -> Iterator[Window]:
         """Of an offline run, in order."""
-        for number, kind, value in self._raw():
+        path = self.folder / RECORDS
+        for number, kind, value in read_lines(path):
             if kind == "window":
-                yield build(Window, value, where=f"{self.folder / RECORDS}:{number}", error=RunError)
+                yield build(Window, value, where=f"{path}:{number}", error=RunError)
 
     def sittings(self) -> list[Sitting]:
         """The sittings, in order."""
@@ -335,7 +318,7 @@ class Store:
         _read_header(folder)
         store = cls._open(folder)
         try:
-            store._cut_torn_line()
+            cut_torn_line(folder / RECORDS, store._stream)
         except BaseException:
             store.close()
             raise
@@ -353,27 +336,10 @@ class Store:
             raise RunError(f"cannot be written: {error.strerror or error}", where=folder) from error
         return cls(folder, stream, lock)
 
-    def _cut_torn_line(self) -> None:
-        size = os.fstat(self._stream.fileno()).st_size
-        if size == 0:
-            return
-        with (self.folder / RECORDS).open("rb") as stream:
-            end = size
-            while end > 0:
-                start = max(0, end - 65536)
-                stream.seek(start)
-                newline = stream.read(end - start).rfind(b"\n")
-                if newline >= 0:
-                    end = start + newline + 1
-                    break
-                end = start
-        if end < size:
-            os.ftruncate(self._stream.fileno(), end)
-
     def append(self, line: Sitting | Record | Window) -> None:
         """Write one line; when this returns, a kill of the process no longer loses it."""
         kind = "window" if isinstance(line, Window) else "sitting" if isinstance(line, Sitting) else "answer"
-        raw = _LINE.encode({"kind": kind, **to_json(line)}).encode() + b"\n"
+        raw = to_line(kind, to_json(line))
         try:
             written = self._stream.write(raw)
         except OSError as error:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -188,7 +188,7 @@ class Runner:
 
     def _answer(self, data: list[bytes], query: Query) -> Answer:
         if self._captions is not None:
-            return self._read(query.question.text, self._captions)
+            return self._read(query.question.text, self._captions, data, query.id)
         if self.chat is not None:
             return self._talk(data, query.id, query.question, self.chat)
         if self.conversation is None:
@@ -280,9 +280,7 @@ class Runner:
                 stages["decode"] = end - at["first"]
         logprobs = None if said.finish == "refused" else said_logprobs(said.first, question)
         if logprobs is None and self.how.scoring == "logits" and said.finish != "refused":
-            raise SampleError(
-                "the options are not all among the likeliest first tokens that the server gives; use --scoring generate"
-            )
+            raise SampleError("not all options are among the likeliest first tokens given; use --scoring generate")
         return Answer(
             text=None if self.how.scoring == "logits" and said.finish != "refused" else said.text,
             score=p_forged(logprobs, question),
@@ -311,19 +309,23 @@ class Runner:
             tiles=len(batch),
         )
 
-    def _read(self, text: str, captions: CaptionTokens) -> Answer:
+    def _read(self, text: str, captions: CaptionTokens, data: list[bytes], identity: str) -> Answer:
         begin = self.clock()
+        paired = self.artifact is not None and self.artifact.manifest.preprocess is not None
+        tiles = self._pixels(data, identity)[0] if paired else []
+        if paired and len(tiles) != 1:
+            raise SampleError(f"this classifier takes one image, the sample has {len(tiles)}")
         ids = captions.ids(text)
         prepared = self.clock()
-        read = getattr(self.engine, "read", None)
-        if read is None:
+        asked: Any = getattr(self.engine, "match" if paired else "read", None)
+        if asked is None:
             raise EngineError("this engine takes no classifier of text", hint="take the engine 'ort'")
-        score = float(read(ids)[0])
+        score = float(asked(*tiles, ids)[0])
         end = self.clock()
         if not np.isfinite(score):
             raise SampleError(f"the classifier gave {score}")
         stages = {"preprocess": prepared - begin, "vision": end - prepared, "total": end - begin}
-        return Answer(score=score, stages_ns=stages, prompt_tokens=len(ids))
+        return Answer(score=score, stages_ns=stages, prompt_tokens=len(ids), tiles=len(tiles) or None)
 
     def _converse(self, data: list[bytes], identity: str, question: Question, conversation: Conversation) -> Answer:
         text = conversation.text

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Z = 1.959963984540054
 """Of a two-sided 95 % interval."""
 LEAST = 2
-"""Questions of a category at least, as far as it has them: one alone says nothing of the spread."""
+"""Questions of a category at least, as far as it has them and that takes half of all at most: one alone says nothing of
+the spread, but categories of thousands are worth more questions than those of a hundred."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def draw(ids: Sequence[str], categories: Sequence[str], size: int, seed: int) ->
 def _shares(sizes: Mapping[str, int], total: int) -> dict[str, int]:
     """How many of each category: in proportion, the largest remainders rounded up, the small ones raised."""
     total = min(total, sum(sizes.values()))
-    least = next(k for k in (LEAST, 1, 0) if sum(min(k, n) for n in sizes.values()) <= total)
+    taken = {k: sum(min(k, n) for n in sizes.values()) for k in (LEAST, 1, 0)}
+    least = next(k for k in taken if taken[k] <= (total / 2 if k == LEAST else total))
     counts = {name: min(least, n) for name, n in sizes.items()}
     while (left := total - sum(counts.values())) > 0:
         room = {name: sizes[name] - counts[name] for name in sizes if counts[name] < sizes[name]}
@@ -124,12 +126,16 @@ def estimate(strata: Mapping[str, int], answered: Mapping[str, tuple[int, int]])
 
 
 def _variance(rows: Sequence[tuple[int, int, float]]) -> float:
-    """Of the stratified mean, from all, asked and right of each stratum; one answer alone gets the mean spread."""
+    """Of the stratified mean, from all, asked and right of each stratum.
+
+    Two or three answers that are all right do not say that a category has no spread: one answer more, as right as all
+    categories together, is counted in each for it. One answer alone gets the spread of all.
+    """
     whole = sum(n for n, _, _ in rows)
     p = sum(n / whole * right / count for n, count, right in rows)
     found = 0.0
     for n, count, right in rows:
-        share = right / count
+        share = (right + p) / (count + 1)
         spread = share * (1 - share) * count / (count - 1) if count > 1 else p * (1 - p)
         found += (n / whole) ** 2 * (1 - count / n) * spread / count
     return found

@@ -173,6 +173,8 @@ def _inputs(artifact: Artifact, case: Case) -> tuple[Case, _Inputs]:
     images = (0 if p is None else 1) if case.images is None else case.images
     if images and p is None:
         raise SampleError("the model takes text alone, so images=0")
+    if manifest.kind == "image-text-classifier":
+        raise SampleError("a classifier of pictures with captions is not measured with synthetic inputs")
     if text is None:
         if case.output != 1 or (p is not None and (case.prompt is not None or images != 1)):
             raise SampleError("a classifier takes one image a row (or one text), and has no output tokens")

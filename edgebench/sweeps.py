@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgebench.cells import AT_ONCE
 from edgebench.errors import UsageError
 from edgebench.media.perturb import LEVELS, PROTOCOL, Perturbation
 from edgebench.pipeline import run_side_by_side
@@ -40,21 +41,16 @@ def robustness(plan: RunPlan, artifacts: Sequence[Artifact | None], progress: Pr
     """
     if plan.perturb is not None:
         raise UsageError("--protocol robustness has perturbations of its own", hint="leave --perturb out")
-    cells: list[Perturbation | None] = [None]
-    cells += [Perturbation(name, level + 1) for name in PROTOCOL for level in range(len(LEVELS[name][1]))]
+    if plan.scenario != "single-stream":
+        raise UsageError("--protocol robustness puts its questions in a way of its own", hint="leave --scenario out")
+    cells = [Perturbation(name, level + 1) for name in PROTOCOL for level in range(len(LEVELS[name][1]))]
     found = []
     for artifact, folder in zip(artifacts, _folders(plan, artifacts), strict=True):
-        plans = [
-            replace(
-                plan,
-                artifact=artifact,
-                protocol=None,
-                perturb=None if cell is None else str(cell),
-                output=folder / (CLEAN if cell is None else f"{cell.name}-{cell.level}"),
-            )
-            for cell in cells
-        ]
-        found.append(run_side_by_side([_sharing(p) for p in plans], progress))
+        clean = replace(plan, artifact=artifact, protocol=None, output=folder / CLEAN)
+        # A model that is elsewhere is asked one question at a time, and has nothing to share.
+        cell = clean if plan.endpoint else replace(clean, scenario="offline", batch=AT_ONCE)
+        plans = [replace(cell, perturb=str(p), output=folder / f"{p.name}-{p.level}") for p in cells]
+        found.append(run_side_by_side([clean, *plans], progress))
     return found
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from edgebench import errors
 from edgebench.apart import Apart
-from edgebench.batches import Answered, BatchRunner, why
+from edgebench.batches import Answered, Outcome, why
+from edgebench.cells import CellRunner, Cells
 from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
 from edgebench.errors import EdgebenchError, EngineError, one_line
 from edgebench.media.pixels import in_use
@@ -23,13 +24,18 @@ from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
     from types import TracebackType
     from typing import Self
 
     from edgebench.manifest import Artifact
     from edgebench.profiles import DeviceProfile
+
+
+_ANSWER = tuple(field.name for field in fields(Answer))
+_SEEN = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes", "asked_unix_ns", "took_ns")
+"""Of an answer that was asked for ahead, as a record names it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,16 @@ class WindowReply:
     """What came back for a window of queries."""
 
     found: Answered
+    peak_memory_bytes: int | None
+    peak: Resident
+
+
+@dataclass(frozen=True)
+class CellsReply:
+    """What came back for some of a sample's cells."""
+
+    found: dict[int, Outcome]
+    """Number of the cell -> answer or reason."""
     peak_memory_bytes: int | None
     peak: Resident
 
@@ -149,8 +165,25 @@ class Worker:
         """
         self._process.send(query)
         when = "while it answered the warm-up question" if query.warmup else "while it answered"
-        reply: Reply = self._process.receive(when, self._limits.question_s)
-        return reply
+        return _reply(*self._process.receive(when, self._limits.question_s))
+
+    def send_ahead(self, queries: list[Query]) -> None:
+        """Questions that are answered one after the other; `receive_ahead` gives the answer of each, in order.
+
+        Raises:
+            Died: the process ended. Answers that it had sent before can still be received.
+        """
+        self._process.send(queries)
+
+    def receive_ahead(self) -> tuple[dict[str, Any] | None, str | None, dict[str, int | None]]:
+        """The next answer, blocking: its fields, or the reason why there is none; the peaks, and when it was begun with.
+
+        Raises:
+            Died: as of `ask`.
+        """
+        (answer, error, *peaks), *when = self._process.receive("while it answered", self._limits.question_s)
+        found = None if answer is None else dict(zip(_ANSWER, answer, strict=True))
+        return found, error, dict(zip(_SEEN, (*peaks, *when), strict=True))
 
     def ask_all(self, queries: tuple[Query, ...]) -> WindowReply:
         """A window of questions, blocking.
@@ -162,6 +195,21 @@ class Worker:
         when = f"while it answered {len(queries)} questions"
         reply: WindowReply = self._process.receive(when, self._limits.question_s * len(queries))
         return reply
+
+    def ask_cells(self, cells: Cells, meanwhile: Callable[[], None]) -> Iterator[CellsReply]:
+        """One sample under several perturbations, a few answers at a time; `meanwhile` is called while the first are made.
+
+        Raises:
+            Died: as of `ask`; the limit between two replies is that of so many questions.
+        """
+        self._process.send(cells)
+        meanwhile()
+        left = len(cells.hows)
+        while left > 0:
+            when = f"while it answered {left} perturbations"
+            reply: CellsReply = self._process.receive(when, self._limits.question_s * len(cells.hows))
+            left -= len(reply.found)
+            yield reply
 
     def measure(self, case: Case, rule: Rule) -> CaseReply:
         """One case of a sweep, blocking.
@@ -195,7 +243,7 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         begin = clock()
         opened = engine.__enter__()
         load_ns = clock() - begin
-        runner = BatchRunner(opened, plan.artifact, plan.how, clock=clock)
+        runner = CellRunner(opened, plan.artifact, plan.how, clock=clock)
         facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
         if plan.how.batch is not None:
             facts["asked_in_batches"] = runner.can_batch
@@ -213,28 +261,52 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         connection.send(EngineError(f"the engine {plan.engine} does not load: {one_line(error)}"))
         return
     try:
-        while (query := connection.recv()) is not None:
-            connection.send_bytes(pickle.dumps(_answer(runner, query, watch), pickle.HIGHEST_PROTOCOL))
+        while (asked := connection.recv()) is not None:
+            for answer in _answers(runner, asked, watch):
+                connection.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
     except (EOFError, OSError):
         return
     finally:
         opened.__exit__(None, None, None)
 
 
-def _answer(runner: BatchRunner, asked: Any, watch: MemoryWatch) -> Reply | WindowReply | CaseReply:
-    """The answer to a query, or the reason why there is none; those of a window; the times of a case."""
-    if isinstance(asked, Asked):
+def _answers(runner: CellRunner, asked: Any, watch: MemoryWatch) -> Iterator[Any]:
+    """The answer to a query, or the reason why there is none; those of a window; the times of a case; a sample's cells.
+
+    Queries in a list were sent ahead: each has an answer of its own, with the moment and the time of it.
+    """
+    if isinstance(asked, list):
+        for query in asked:
+            moment, begin = time.time_ns(), time.perf_counter_ns()
+            plain = _plain(runner, query, watch)
+            yield plain, moment, time.perf_counter_ns() - begin
+    elif isinstance(asked, Cells):
+        for some in runner.ask_cells(asked):
+            yield CellsReply(some, *watch.peaks())
+    elif isinstance(asked, Asked):
         measured, reason = None, None
         try:
             measured = measure(runner, asked.case, asked.rule)
         except Exception as error:  # engines of others raise what they like
             reason = why(error)
-        return CaseReply(measured, reason, *watch.peaks())
-    if isinstance(asked, tuple):
+        yield CaseReply(measured, reason, *watch.peaks())
+    elif isinstance(asked, tuple):
         found = runner.ask_all(asked, runner.how.batch or 1)
-        return WindowReply(found, *watch.peaks())
+        yield WindowReply(found, *watch.peaks())
+    else:
+        yield _plain(runner, asked, watch)
+
+
+def _plain(runner: CellRunner, query: Query, watch: MemoryWatch) -> tuple[Any, ...]:
+    """A reply in plain values, which takes a quarter of a `Reply`'s time on its way."""
     try:
-        answer, reason = runner.ask(asked), None
+        answer, reason = runner.ask(query), None
     except Exception as error:  # engines of others raise what they like
         answer, reason = None, why(error)
-    return Reply(answer, reason, *watch.peaks())
+    peak, kinds = watch.peaks()
+    return None if answer is None else tuple(vars(answer).values()), reason, peak, kinds.anonymous, kinds.file_backed
+
+
+def _reply(answer: tuple[Any, ...] | None, error: str | None, peak: int | None, *kinds: int | None) -> Reply:
+    """What `_plain` made plain."""
+    return Reply(None if answer is None else Answer(*answer), error, peak, Resident(*kinds))

@@ -1,19 +1,24 @@
-"""Fixtures: artifacts that many tests share are exported once a session."""
+"""Fixtures: artifacts that many tests share are exported once a session, by the test process that asks first."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock
 
 from tests import twins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHARED = Path(os.environ.get("EDGEBENCH_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 """Real detectors and photographs, where they are at hand."""
@@ -107,10 +112,30 @@ def published_tables() -> Path:
 
 
 @pytest.fixture(scope="session")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all test processes of the session share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "together"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def once(target: Path, make: Callable[[Path], object]) -> Path:
+    """What is there, or is made now; others that ask for it wait."""
+    with FileLock(f"{target}.lock"):
+        if not target.exists():
+            partial = target.with_name(f"{target.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            make(partial)
+            partial.rename(target)
+    return target
+
+
+@pytest.fixture(scope="session")
+def twin(together: Path) -> Path:
     """A LLaVA checkpoint with random weights."""
     pytest.importorskip("transformers")
-    return twins.write_llava(tmp_path_factory.mktemp("twin"))
+    return once(together / "twin", twins.write_llava)
 
 
 def exported(recipe: str, weights: Path | None, output: Path) -> Path:
@@ -128,10 +153,10 @@ def exported(recipe: str, weights: Path | None, output: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_artifact(together: Path) -> Path:
     """The embedded model, exported: small, and as real as any."""
     pytest.importorskip("transformers")
-    return exported("edgebench-demo", None, tmp_path_factory.mktemp("demo") / "demo")
+    return once(together / "demo", lambda target: exported("edgebench-demo", None, target))
 
 
 class Exports:
@@ -142,18 +167,20 @@ class Exports:
         self.cli = Cli(folder)
 
     def __call__(self, precision: str = "fp32", dialect: str = "ort") -> Path:
-        target = self.folder / f"{precision}-{dialect}"
-        if not target.exists():
+        def make(target: Path) -> None:
             done = self.cli(
                 "export", "llava", "--weights", self.twin, f"--{precision}", "--dialect", dialect, "-o", target
             )
             assert done.code == 0, done.err
-        return target
+
+        return once(self.folder / f"{precision}-{dialect}", make)
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory: pytest.TempPathFactory, twin: Path) -> Exports:
-    return Exports(tmp_path_factory.mktemp("exports"), twin)
+def exports(together: Path, twin: Path) -> Exports:
+    folder = together / "exports"
+    folder.mkdir(exist_ok=True)
+    return Exports(folder, twin)
 
 
 @pytest.fixture(scope="session")

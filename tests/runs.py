@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import random
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from edgebench.benches.taxonomy import categories
 from edgebench.environment import describe_host
+from edgebench.profiles import DeviceProfile, Figure
 from edgebench.records import FORMAT, ArtifactFact, DataFact, Record, RunHeader, Settings, Sitting, Store
 from edgebench.sensors.observation import CONDITIONS, Observation
+from edgebench.work import Work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +99,55 @@ def write_run(
                     options={"A": "real", "B": "forged\tor not"},
                     forged_option="B",
                     facts={"task": task or TASKS[k % 4]},
+                )
+            )
+    return folder
+
+
+def write_detector(
+    folder: Path, name: str, *, ms: float, wrong: float, size: int | None = 100 << 20, fails: int = 0
+) -> Path:
+    """A finished run of a classifier over 60 real and 40 forged pictures, on a device whose peaks are known.
+
+    Args:
+        folder: new.
+        name: the model's; another name is another model.
+        ms: of each picture.
+        wrong: share of forged pictures that are missed; no real one is taken for forged.
+        size: peak memory of the engine's process, in bytes.
+        fails: so many of the first pictures fail.
+    """
+    chosen = Settings("ort", "default", "packed", "threshold", "strict", "default", "lossless", 8, None)
+    source, passport = (hashlib.sha256(f"{what} {name}".encode()).hexdigest() for what in ("weights", "pixels"))
+    work = {"classifier": Work("fp32", 10**8)}
+    artifact = ArtifactFact(name, "classifier", "portable", "fp32", 1 << 20, "a" * 64, source, passport, PARITY, work)
+    header = RunHeader(
+        FORMAT, "2026-05-01T10:00:00.000+00:00", "0.1.0", chosen, artifact, DataFact("own.tsv", 1, "own", 100)
+    )
+    device = DeviceProfile("board", "", peak_tera_operations={"fp32": Figure(0.1, "test")})
+    with Store.create(folder, header) as store:
+        store.append(
+            Sitting(
+                1, header.created, describe_host(), {"engine": "ort"}, "VmHWM", "board", load_ns=10**8, device=device
+            )
+        )
+        for k in range(100):
+            forged = k % 5 < 2
+            score = 0.9 if forged and (k // 5 % 20) >= 20 * wrong else 0.1 + k / 1e4
+            store.append(
+                Record(
+                    id=str(k),
+                    sitting=1,
+                    target="A" if forged else "B",
+                    category=f"nonhuman_{'entiresynthesis_diffusion' if forged else 'real_none'}_visibleimage_category",
+                    score=score,
+                    stages_ns={"preprocess": 10**6, "vision": int(ms * 1e6), "total": int((ms + 1) * 1e6)},
+                    tiles=1,
+                    peak_memory_bytes=size,
+                    options={"A": "AI-generated", "B": "non AI-generated"},
+                    forged_option="A",
+                    facts={"task": "BC"},
+                    error="no face is found" if k < fails else None,
                 )
             )
     return folder

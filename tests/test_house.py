@@ -27,10 +27,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording", "work"],
+    ["config", "registry", "places", "host_files", "wording", "work"],
     [
         *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
-        *("trace", "lock", "windows", "subset"),
+        *("trace", "lock", "lines", "windows", "subset", "lookahead"),
     ],
     ["sensors", "shapes"],
     ["recipes", "records"],
@@ -42,11 +42,12 @@ LAYERS = [
     ["metrics"],
     ["checkpoints"],
     ["engines", "export", "pack", "agent", "sharing"],
-    ["runner", "artifacts", "apart", "plan"],
+    ["runner", "artifacts", "apart", "plan", "attended"],
     ["batches", "sweep"],
+    ["cells"],
     ["worker", "calls", "report", "convert", "estimate", "host_peaks", "protocols"],
     ["desk"],
-    ["offline"],
+    ["offline", "ahead"],
     ["pipeline", "doctor", "explain"],
     ["synthetic", "speeds", "sweeps"],
     ["cli"],

@@ -17,6 +17,7 @@ from edgebench.records import Run
 from tests import mediawiki, news, scripted
 from tests.conftest import SHARED, Cli
 from tests.endpoints import Asked, Endpoint, Handler, serving
+from tests.test_explain import corner_model
 
 CORPUS = [
     (["Name one"], "Finish: [Eiffel Tower]."),
@@ -75,6 +76,9 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monke
     scores = found["scores"]["mmfakebench"]
     assert scores["calls"]["samples_by_calls"] == {3: 1, 6: 4}
     assert scores["knowledge"]["lookups"] == {"found": 5}
+    for name in ("prompt", "reused"):
+        counted = [sum(c[f"{name}_tokens"] for c in r["trace"]) for r in records]
+        assert scores["calls"][f"{name}_tokens_per_sample"] == sum(counted) / 5
     assert (scores["match_rate"], found["summary"]["accuracy"]) == (1.0, 0.8)
     assert scores["multiclass"]["confusion"]["visual"]["original"] == 1
 
@@ -131,12 +135,37 @@ def test_the_agent_over_an_endpoint(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert len(endpoint.asked) == asked + 4
         refused = ["mixed", "--text-detector", str(tmp_path / "nothing"), "-o", str(tmp_path / "mixed")]
         assert _main([*common, *refused]) != 0
+        endpoint.manner, asked_before = manner, len(endpoint.asked)
+        corner = corner_model(tmp_path / "corner")
+        mixed = ["mixed", "--image-detector", str(corner), "-o", str(tmp_path / "mixed")]
+        assert _main([*common, *mixed, "--detector-engine", "api"]) == 2
+        assert _main([*common, *mixed]) == 0, capsys.readouterr().err
     found = answers(tmp_path / "agent")
     assert [r["answer"] for r in found] == ["original", "textual", "original", "mismatch"]
     assert sum(len(r["trace"]) for r in found) == asked == 21
     assert {r["trace"][1]["knowledge"]["title"] for r in found} == {"Eiffel Tower"}
     assert all(request.picture.size == (40, 30) for request in endpoint.asked[:21])
     assert [r["answer"] for r in answers(tmp_path / "standard")] == ["original"] * 4
+    # The endpoint says what is in the text and the match, a graph here what is in the picture.
+    mixed_answers = answers(tmp_path / "mixed")
+    scores = [r["trace"][3]["score"] if len(r["trace"]) > 3 else None for r in mixed_answers]
+    assert len(endpoint.asked) - asked_before == sum(len(r["trace"]) for r in mixed_answers) - 3
+    for record, score in zip(mixed_answers, scores, strict=True):
+        steps = [call["step"] for call in record["trace"]]
+        assert steps[:3] == ["entity", "analysis", "text_verdict"]
+        if score is None:
+            assert record["answer"] == "textual"
+        elif score >= 0.5:
+            assert (steps[3:], record["answer"]) == (["image_detector"], "visual")
+        else:
+            assert steps[3:] == ["image_detector", "description", "consistency"]
+        assert "peak_memory_bytes" not in record, "that of a part of the models says nothing"
+    assert len({score for score in scores if score is not None}) == 3
+    sitting = json.loads((tmp_path / "mixed" / "records.jsonl").read_text().splitlines()[0])
+    assert (sitting["kind"], sitting["engine"]["engine"]) == ("sitting", "api")
+    header = json.loads((tmp_path / "mixed" / "run.json").read_text())
+    assert header["settings"]["protocol"].startswith("mixed(image=corner@")
+    assert header["settings"]["protocol"].endswith("; on ort)")
 
 
 def test_the_demo_model_by_the_command_line(cli: Cli, demo_artifact: Path) -> None:

@@ -55,7 +55,7 @@ def find_weights(recipe: Recipe, weights: str | None) -> Path:
         path = Path(weights).expanduser()
         if path.exists():
             return path
-        if recipe.family == "classifier" or not looks_like_hub_id(weights):
+        if recipe.family in {"classifier", "image_text_classifier"} or not looks_like_hub_id(weights):
             raise CheckpointError("does not exist", where=weights, hint=f"--weights takes {_wanted(recipe)}")
         return fetch(weights)
     if recipe.embedded is not None:
@@ -68,6 +68,8 @@ def find_weights(recipe: Recipe, weights: str | None) -> Path:
 
 
 def _wanted(recipe: Recipe) -> str:
+    if recipe.beside or recipe.family == "image_text_classifier":
+        return f"a folder with {', '.join(filter(None, (recipe.weights_file, *recipe.beside)))}"
     if recipe.family == "classifier":
         return f"the file {recipe.weights_file}" if recipe.weights_file else "a weights file"
     return "a Hugging Face checkpoint folder or a hub id"

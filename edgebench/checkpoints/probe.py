@@ -27,9 +27,11 @@ class Probe:
     weight: NDArray[np.float32]
     """[D]."""
     bias: float
+    unit_length: bool = False
+    """Whether the features are brought to length 1 before."""
 
 
-def read_probe(path: Path) -> Probe:
+def read_probe(path: Path, *, unit_length: bool = False) -> Probe:
     """A probe from .safetensors, .npz, or a torch state dict (.pth, .pt) that holds tensors alone.
 
     It has `weight` [1, D] and `bias` [1], whose sigmoid is P(forged); or [2, D] and [2], whose softmax has the class
@@ -59,7 +61,7 @@ def read_probe(path: Path) -> Probe:
         raise CheckpointError("holds values that are not finite", where=path)
     if len(weight) == 2:
         weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
-    return Probe(weight[0].astype(np.float32), float(bias[0]))
+    return Probe(weight[0].astype(np.float32), float(bias[0]), unit_length)
 
 
 def _tensors(path: Path) -> dict[str, NDArray[np.float64]]:
@@ -100,6 +102,7 @@ class ProbedEncoder(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.feature = feature
+        self.unit_length = probe.unit_length
         self.inner = feature == "pooler_output" and hasattr(encoder, "visual_projection")
         self.register_buffer("weight", torch.from_numpy(probe.weight))
         self.register_buffer("bias", torch.tensor(probe.bias, dtype=torch.float32))
@@ -109,5 +112,7 @@ class ProbedEncoder(nn.Module):
         encoder = self.encoder.vision_model if self.inner else self.encoder
         dtype = next(encoder.parameters()).dtype
         features = getattr(encoder(pixel_values=pixel_values.to(dtype)), self.feature).float()
+        if self.unit_length:
+            features = features / features.norm(dim=-1, keepdim=True)
         logit = (features * self.weight).sum(-1) + self.bias
         return torch.sigmoid(logit), features

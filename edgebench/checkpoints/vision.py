@@ -22,8 +22,14 @@ class VisionPart(nn.Module):
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """float32 [tiles, 3, H, W] -> float32 [tiles, tokens, hidden]."""
+        return self.attended(pixel_values, attentions=False)[0]
+
+    def attended(self, pixel_values: torch.Tensor, *, attentions: bool = True) -> tuple[torch.Tensor, tuple[Any, ...]]:
+        """The same, and the tower's attention maps [tiles, heads, tokens, tokens], a layer each."""
         dtype = next(self.projector.parameters()).dtype
-        hidden = self.tower(pixel_values.to(dtype), output_hidden_states=True).hidden_states
+        asked = {"output_attentions": True} if attentions else {}
+        out = self.tower(pixel_values.to(dtype), output_hidden_states=True, **asked)
+        hidden = out.hidden_states
         chosen = [hidden[layer][:, 1:] if self.drop_class_token else hidden[layer] for layer in self.layers]
         features: torch.Tensor = self.projector(torch.cat(chosen, dim=-1))
-        return features.float()
+        return features.float(), tuple(out.attentions or ()) if attentions else ()

@@ -17,9 +17,9 @@ from edgebench.cli.output import json_option, show
 def compare(runs: tuple[Path, ...], anyway: bool, markdown: bool, as_json: bool) -> int:
     """Set RUNS side by side; the first one is the base."""
     from edgebench.records import Run
+    from edgebench.report.beside import comparison_tables
     from edgebench.report.compare import compare as compare_runs
     from edgebench.report.render import to_markdown
-    from edgebench.report.tables import comparison_tables
 
     comparison = compare_runs([Run(folder) for folder in runs], anyway=anyway)
     tables = comparison_tables(comparison)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -21,14 +22,21 @@ from edgebench.cli.output import Bar, json_option, show
 )
 @click.option("--artifact", type=click.Path(path_type=Path), help="The run's artifact, where it is not found here.")
 @click.option("--data", type=click.Path(path_type=Path), help="The run's benchmark file or folder.")
-@click.option("--weights", help="Engine torch: the checkpoint, where it is not the recipe's own.")
+@click.option(
+    "--method",
+    type=click.Choice(["occlusion", "attention"]),
+    default="occlusion",
+    show_default=True,
+    help="occlusion: the run's model is asked about covered pictures. attention: attention times gradient, of language "
+    "models that see, by the checkpoint in torch, whichever engine the run was of.",
+)
+@click.option("--weights", help="Torch: the checkpoint, where it is not the recipe's own.")
 @click.option("--profile", default="cpu", show_default=True, envvar="EDGEBENCH_PROFILE", help="The device profile.")
 @click.option(
     "--grid",
     type=click.IntRange(2, 64),
-    default=8,
-    show_default=True,
-    help="Cells along the picture's longer side; a square picture takes (N + 1) x (N + 1) questions.",
+    help="Cells along the picture's longer side; occlusion asks (N + 1) x (N + 1) questions of a square picture.  "
+    "[default: 8, attention: 24]",
 )
 @json_option
 def explain(
@@ -37,15 +45,17 @@ def explain(
     output: Path | None,
     artifact: Path | None,
     data: Path | None,
+    method: Literal["occlusion", "attention"],
     weights: str | None,
     profile: str,
-    grid: int,
+    grid: int | None,
     as_json: bool,
 ) -> int:
     """Show what the answer to SAMPLE of RUN hangs on.
 
     A grey patch slides over the picture, and the run's model is asked again each time; the map shows by how much the
-    log-probability of the answer's letter falls, or the log-odds of real against forged. Of an answer that took several steps, the steps are printed as Markdown.
+    log-probability of the answer's letter falls, or the log-odds of real against forged. With --method attention it
+    shows the attention to each patch times its gradient, rolled out over the layers. Of an answer that took several steps, the steps are printed as Markdown.
     """
     from edgebench.errors import RunError, UsageError
     from edgebench.explain import Means, find_record
@@ -74,10 +84,12 @@ def explain(
         return 0
     target = output or run / f"explain-{re.sub(r'[^A-Za-z0-9._-]+', '-', sample)[-80:].strip('.-') or 'sample'}.png"
     with Bar("covering parts") as bar:
-        found = map_of(opened, record, Means(artifact, data, weights, profile, grid), bar)
+        found = map_of(opened, record, Means(artifact, data, weights, profile, grid, method), bar)
     words = [
         f"{found.sample}: {found.answer} ({found.meaning}), {found.measure} {found.value:.3f}; right: {record.target}",
-        f"by how much {found.measure} falls where a grey patch of {2 * found.cell} pixels lies; {found.questions} questions",
+        f"by how much {found.measure} falls where a grey patch of {2 * found.cell} pixels lies; {found.questions} questions"
+        if method == "occlusion"
+        else f"attention times gradient of {found.measure}, rolled out over the layers, in torch",
     ]
     try:
         relevancy_picture(found.pictures, found.maps, found.cell, words).save(target)
@@ -85,6 +97,7 @@ def explain(
         raise RunError(f"cannot be written: {error.strerror or error}", where=target) from error
     value = {
         "sample": found.sample,
+        "method": found.method,
         "answer": found.answer,
         "meaning": found.meaning,
         "measure": found.measure,
@@ -98,11 +111,15 @@ def explain(
     rows = (
         ("answer", f"{found.answer} ({found.meaning}); right: {record.target}"),
         (f"{found.measure} of it, now / in the run", f"{found.value:.4f} / {found.recorded:.4f}"),
-        ("largest / smallest fall", " / ".join(f"{v:+.4f}" for v in _ends(value["maps"]))),
+        (
+            "largest / smallest fall" if method == "occlusion" else "largest / smallest relevance",
+            " / ".join(f"{v:+.4f}" for v in _ends(value["maps"])),
+        ),
         ("questions", str(found.questions)),
         ("picture", str(target)),
     )
-    note = "red speaks for the answer, blue against it; the map says what the answer hangs on, not where a forgery is"
+    colours = "red speaks for the answer, blue against it" if method == "occlusion" else "red is where it looked"
+    note = f"{colours}; the map says what the answer hangs on, not where a forgery is"
     show([Table(f"What the answer hangs on: {sample}", ("", ""), rows, note)], value, as_json=as_json)
     return 0
 

@@ -106,7 +106,9 @@ def export(
     from edgebench.report.artifact import artifact_tables
 
     recipe = load_recipe(model)
-    suffix = "-portable" if dialect == "portable" and recipe.family != "classifier" else ""
+    suffix = (
+        "-portable" if dialect == "portable" and recipe.family not in {"classifier", "image_text_classifier"} else ""
+    )
     folder = output or Path(f"{recipe.name}-{precision}{suffix}")
     with Bar("exporting") as bar:
         artifact = export_model(

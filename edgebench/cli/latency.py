@@ -35,7 +35,18 @@ def latency(
     from edgebench.sweep import Rule, cases
     from edgebench.synthetic import sweep, sweep_tables
 
-    for name in ("data", "resume", "retry_failed", "limit", "perturb", "reuse", "batch", "protocol", "detectors"):
+    for name in (
+        "data",
+        "resume",
+        "retry_failed",
+        "limit",
+        "perturb",
+        "reuse",
+        "batch",
+        "protocol",
+        "detectors",
+        "detector_engine",
+    ):
         if options[name]:
             said = "--sweep batch=N" if name == "batch" else "leave it out"
             raise UsageError(

@@ -19,9 +19,12 @@ from edgebench.cli.output import Bar, json_option, show
     help="Where the profile is written.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there; its budgets are kept.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="Measure so many, and let engines use no more; all cores if left out."
+)
 @click.option("--list", "listed", is_flag=True, help="List the shipped profiles instead.")
 @json_option
-def profile(output: Path, overwrite: bool, listed: bool, as_json: bool) -> None:
+def profile(output: Path, overwrite: bool, threads: int | None, listed: bool, as_json: bool) -> None:
     """Measure this machine's CPU (memory bandwidth, operations by precision) and write it as a device profile.
 
     Best on a quiet machine; it takes some seconds. `--profile this-host.yaml` uses it in run, gate and estimate.
@@ -45,7 +48,7 @@ def profile(output: Path, overwrite: bool, listed: bool, as_json: bool) -> None:
     with Bar("measuring") as bar:
         from edgebench.host_peaks import measure
 
-        measured = measure(output.stem, bar.say)
+        measured = measure(output.stem, bar.say, threads)
     if budgets is not None:
         measured = replace(measured, budgets=budgets)
     write_profile(output, measured)

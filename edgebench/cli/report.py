@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,12 +33,17 @@ from edgebench.cli.output import json_option, show
 def report(
     runs: tuple[Path, ...], markdown: bool, page: Path | None, name: str | None, anyway: bool, as_json: bool
 ) -> int:
-    """Report RUNS on the terminal, and write report.json and report.md into their folders."""
+    """Report RUNS on the terminal, and write report.json and report.md into their folders.
+
+    Runs of one artifact that differ in the perturbation or in the prompt alone, the plain one first, are also set side by
+    side, and beside what the paper says of that model's robustness or prompts.
+    """
     from edgebench.errors import RunError
     from edgebench.metrics.published import published
     from edgebench.metrics.summary import summarize
     from edgebench.records import Run
     from edgebench.report.render import to_markdown
+    from edgebench.report.sweeps import sweep_of
     from edgebench.report.tables import run_tables
     from edgebench.report.written import write_report
 
@@ -60,8 +66,15 @@ def report(
             click.echo(to_markdown(tables), nl=False)
         elif not as_json and page is None:
             show(tables, summary, as_json=False)
+    sweep = sweep_of(opened, summaries, name)
+    if sweep is not None and not as_json:
+        if markdown:
+            click.echo(to_markdown(sweep[1]), nl=False)
+        elif page is None:
+            show(sweep[1], sweep[0], as_json=False)
     if as_json:
-        more = {} if page is None else {"html": str(page)}
+        more: dict[str, Any] = {} if page is None else {"html": str(page)}
+        more |= {} if sweep is None else {"sweep": sweep[0]}
         show([], (summaries[0] if len(summaries) == 1 else {"runs": summaries}) | more, as_json=True)
     elif page is not None and not markdown:
         click.echo(page)

@@ -32,10 +32,12 @@ def sweep(plan: RunPlan, further: list[Artifact | None], variants: str | None, *
         The exit code: 1 where a question failed.
     """
     from edgebench import sweeps
+    from edgebench.metrics.published_sweeps import published_robustness, published_variants
     from edgebench.metrics.summary import summarize
     from edgebench.prompts.variants import DEFAULT
     from edgebench.prompts.variants import variants as known
     from edgebench.records import Run
+    from edgebench.report.published import published_tables
     from edgebench.report.sweeps import robustness_grid, robustness_tables, variants_tables, variants_value
     from edgebench.report.tables import run_tables
     from edgebench.report.written import write_report
@@ -51,16 +53,23 @@ def sweep(plan: RunPlan, further: list[Artifact | None], variants: str | None, *
         size = len(groups[0])
         grids = [robustness_grid(cells[k : k + size]) for k in range(0, len(cells), size)]
         value, tables = {"protocol": sweeps.ROBUSTNESS, "artifacts": grids}, robustness_tables(grids)
+        beside = [published_robustness(cells[k : k + size]) for k in range(0, len(cells), size)]
     else:
         if plan.protocol == sweeps.ROBUSTNESS or further:
             raise UsageError("--variants and --protocol robustness are two sweeps", hint="ask for one at a time")
-        names = list(known()) if variants == "all" else [name.strip() for name in variants.split(",")]
+        names = [name.strip() for name in variants.split(",")]
+        if variants == "all":
+            names = [name for name, variant in known().items() if variant.boxes != "given" or plan.boxes is not None]
         with Bar("asking the variants") as bar:
             folders = sweeps.compare_variants(plan, names, bar)
         runs = [Run(folder) for folder in folders]
         summaries = [summarize(run) for run in runs]
-        value = variants_value(list(dict.fromkeys([DEFAULT, *names])), runs, summaries)
+        every = list(dict.fromkeys([DEFAULT, *names]))
+        value = variants_value(every, runs, summaries)
         tables = variants_tables(value)
+        beside = [published_variants(every, summaries)]
+    value["published"] = beside
+    tables = [*tables, *(t for found in beside if found is not None for t in published_tables(found))]
     folder = plan.output
     assert folder is not None  # noqa: S101 - both sweeps refuse to begin without
     for run, summary in zip(runs, summaries, strict=True):

@@ -83,6 +83,9 @@ class Engine(Protocol):
     def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """P(forged) of one text, in [0, 1]: a classifier of text. int64 [tokens] -> float32 [1]."""
 
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The same of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float32 [1]."""
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Image features. float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
 

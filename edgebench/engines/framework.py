@@ -127,12 +127,12 @@ class TorchEngine(GraphEngine):
         """float32 [vocab] behind one more token."""
         return self._asked(lambda torch: self._read(self._embedded(torch.tensor([[token]], device=self.device))))
 
-    def _asked(self, call: Any) -> NDArray[np.float32]:
+    def _asked(self, call: Any, *, inference: bool = True) -> NDArray[np.float32]:
         """What a call gives, on the host: it has been waited for."""
         import torch
 
         try:
-            with warnings.catch_warnings(), torch.inference_mode():
+            with warnings.catch_warnings(), torch.inference_mode(inference):
                 warnings.simplefilter("ignore")
                 out: NDArray[np.float32] = call(torch).float().cpu().numpy()
         except EdgebenchError:
@@ -147,21 +147,63 @@ class TorchEngine(GraphEngine):
             return self._model(shown)[0]
         return self._model(shown.to(getattr(torch, DTYPES[self.dtype])))
 
-    def _prefilled(self, torch: Any, ids: NDArray[np.int64], features: NDArray[np.float32], keep: int) -> Any:
-        from transformers.cache_utils import DynamicCache
+    def relevance(
+        self,
+        pixels: NDArray[np.float32],
+        used: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        answer: tuple[list[int], list[int]],
+    ) -> tuple[NDArray[np.float32], float]:
+        """How much each patch counts for an answer: attention times gradient, see `edgebench.engines.attention`.
 
+        Args:
+            pixels: float32 [tiles, 3, H, W].
+            used: int64 [image tokens]; which features of all tiles stand in the prompt, in order.
+            ids: int64 [tokens], the image tokens in place.
+            answer: tokens of the answer, and of what it is set against (none: against all).
+
+        Returns:
+            float32 [tiles, patches], and the answer's ln P (or log-odds).
+
+        Raises:
+            EngineError: the model is no LLaVA, or shows no attention.
+        """
+        text = self.artifact.manifest.text
+        if self.artifact.manifest.family not in CLASSES or text is None or text.images is None:
+            raise EngineError("this model has no attention to look at here", hint="take --method occlusion")
+        images, value = text.images, 0.0
+
+        def call(torch: Any) -> Any:
+            nonlocal value
+            from edgebench.engines.attention import relevance
+
+            shown, asked = (torch.from_numpy(a).to(self.device) for a in (pixels, ids))
+            found, value = relevance(
+                self._model, shown, torch.from_numpy(used), asked, asked == images.id, self._placed, answer
+            )
+            return found
+
+        return self._asked(call, inference=False), value
+
+    def _placed(self, asked: Any, features: Any) -> Any:
+        """Embeddings [1, tokens, hidden] of a prompt, the features in their places."""
         text = self.artifact.manifest.text
         images = None if text is None else text.images
-        asked = torch.from_numpy(ids).to(self.device)
-        places = torch.zeros_like(asked, dtype=torch.bool) if images is None else asked == images.id
-        ends = torch.zeros_like(places) if images is None or images.newline_id is None else asked == images.newline_id
+        places = asked == (-1 if images is None else images.id)
+        ends = asked == (-1 if images is None or images.newline_id is None else images.newline_id)
         if int(places.sum()) != len(features):
             raise EngineError(f"the prompt holds {int(places.sum())} image tokens, the images give {len(features)}")
         # The embedding may have no row for either.
-        embeds = self._embedded(torch.where(places | ends, 0, asked)[None])
-        embeds[0, places] = torch.from_numpy(features).to(embeds)
+        embeds = self._embedded((asked * ~(places | ends))[None])
+        embeds[0, places] = features.to(embeds)
         if ends.any():
             embeds[0, ends] = self._model.model.image_newline.to(embeds)
+        return embeds
+
+    def _prefilled(self, torch: Any, ids: NDArray[np.int64], features: NDArray[np.float32], keep: int) -> Any:
+        from transformers.cache_utils import DynamicCache
+
+        embeds = self._placed(torch.from_numpy(ids).to(self.device), torch.from_numpy(features))
         if keep == 0 or self._past is None:
             self._past, keep = DynamicCache(), 0
         elif (more := self._past.get_seq_length() - keep) > 0:
@@ -206,10 +248,12 @@ class TorchEngine(GraphEngine):
     def _files(self) -> list[Path]:
         """Whose SHA-256 make the identity of the checkpoint."""
         family = self.artifact.manifest.family
+        if family == "classifier":
+            recipe = self._recipe()
+            file = self.weights if self.weights.is_file() else self.weights / (recipe.weights_file or "")
+            return [file, *map(file.with_name, recipe.beside)]
         if self.weights.is_file():
             return [self.weights]
-        if family == "classifier" and (file := self._recipe().weights_file) is not None:
-            return [self.weights / file]
         probe = [self._probe()] if family == "encoder" else []
         return [*sorted(self.weights.glob("*.safetensors")), *probe]
 
@@ -261,4 +305,8 @@ class TorchEngine(GraphEngine):
         architecture = lookup(ENCODERS, recipe.encoder or "", what="encoder")
         kind, config = encoder_configuration(self.weights, architecture)
         encoder = load_encoder(self.weights, kind, config, dtype)
-        return ProbedEncoder(encoder, recipe.feature or architecture.features[0], read_probe(self._probe())).eval()
+        return ProbedEncoder(
+            encoder,
+            recipe.feature or architecture.features[0],
+            read_probe(self._probe(), unit_length=recipe.unit_length),
+        ).eval()

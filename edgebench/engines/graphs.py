@@ -73,6 +73,12 @@ class GraphEngine:
         inputs = {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
         return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
 
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """P(forged) of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float32 [1]."""
+        inputs: dict[str, NDArray[Any]] = {"pixel_values": pixels}
+        inputs |= {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
+        return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
         features: NDArray[np.float32] = self._run("vision", {"pixel_values": pixels})[0]

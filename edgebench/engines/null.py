@@ -52,6 +52,10 @@ class NullEngine:
         """0.5 for every text."""
         return np.full(1, 0.5, dtype=np.float32)
 
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """0.5 for every pair."""
+        return np.full(1, 0.5, dtype=np.float32)
+
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Zeros of the right shape."""
         text, decoder = (

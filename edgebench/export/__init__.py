@@ -7,6 +7,7 @@ FAMILIES: dict[str, str] = {
     "classifier": "edgebench.export.classifier:export_classifier",
     "encoder": "edgebench.export.encoder:export_encoder",
     "text_classifier": "edgebench.export.text_classifier:export_text_classifier",
+    "image_text_classifier": "edgebench.export.image_text_classifier:export_image_text_classifier",
     "llava": "edgebench.export.llava:export_llava",
     "llava_next": "edgebench.export.llava_next:export_llava_next",
     "language": "edgebench.export.language:export_language",

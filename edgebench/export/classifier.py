@@ -90,7 +90,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
         request,
         graphs={"classifier": graph},
         preprocess=p,
-        source=source_of([file], name=recipe.name, parameters=parameters),
+        source=source_of([file, *map(file.with_name, recipe.beside)], name=recipe.name, parameters=parameters),
         parity=checked([row], recipe.bound(request.precision)),
         labels=("real", "forged"),
     )

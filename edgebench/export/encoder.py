@@ -75,7 +75,7 @@ def export_encoder(request: ExportRequest) -> Manifest:
         published = f" ({recipe.weights_file}, published at {recipe.source})" if recipe.weights_file else ""
         raise CheckpointError(f"{recipe.name} needs a probe", hint=f"pass --probe FILE{published}")
     kind, config = encoder_configuration(folder, architecture)
-    probe = read_probe(probe_file)
+    probe = read_probe(probe_file, unit_length=recipe.unit_length)
     size = config.projection_dim if feature == "image_embeds" else config.hidden_size
     if len(probe.weight) != size:
         raise CheckpointError(

@@ -26,11 +26,12 @@ NEEDED = {
     "classifier": ("torch", "onnx", "onnxscript", "h5py"),
     "encoder": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "text_classifier": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
+    "image_text_classifier": ("torch", "onnx", "onnxscript"),
     "llava": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "llava_next": ("torch", "transformers", "onnx", "onnxscript", "safetensors"),
     "language": ("torch", "transformers", "onnx", "onnxscript", "safetensors", "gguf"),
 }
-ONE_ANSWER = ("classifier", "encoder", "text_classifier")
+ONE_ANSWER = ("classifier", "encoder", "text_classifier", "image_text_classifier")
 """Families of one graph that gives P(forged)."""
 
 
@@ -82,7 +83,7 @@ def export(
     if missing:
         raise MissingExtraError(f"export needs {', '.join(missing)}", hint="pip install 'edgebench[export]'")
     if calibration is not None and (
-        recipe.family in {"language", "text_classifier"} or precision not in {"int8", "w8a8"}
+        recipe.family in {"language", "text_classifier", "image_text_classifier"} or precision not in {"int8", "w8a8"}
     ):
         raise UsageError("--calibration is for models that see, in int8", hint="pass --w8a8, or leave it out")
     if calibration is not None:
@@ -106,7 +107,7 @@ def export(
             recipe=recipe,
             weights=source,
             precision=precision,
-            dialect=dialect if recipe.family != "classifier" else "portable",
+            dialect=dialect if recipe.family not in {"classifier", "image_text_classifier"} else "portable",
             folder=partial,
             say=say,
             calibration=calibration,

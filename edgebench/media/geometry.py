@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgebench.errors import SampleError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from edgebench.manifest import Preprocess
@@ -69,6 +70,35 @@ def placements(image: NDArray[np.uint8], preprocess: Preprocess) -> list[Placeme
     from edgebench.media.faces import face_box
 
     return [Placement(face_box(image, preprocess), size, size)]
+
+
+def spread(values: NDArray[np.float32], place: Placement, out: NDArray[np.float64]) -> None:
+    """Lay a grid of values over one tile back onto the picture that it was cut from, in place.
+
+    Args:
+        values: float32 [rows, columns], of equal parts of the tile's window.
+        place: how the tile was cut.
+        out: float64 [H, W]; each value is added where its part lies, evenly over its pixels, so that sums are kept.
+            What lies on padding is lost.
+    """
+    rows, columns = values.shape
+    top, left, bottom, right = place.box
+    full = place.full or (bottom - top, right - left)
+    edges = []
+    for axis, (count, begin, end) in enumerate(((rows, top, bottom), (columns, left, right))):
+        steps = place.corner[axis] + place.window[axis] * np.arange(count + 1) / count
+        edges.append((steps * full[axis] / place.resized[axis] - place.place[axis] + begin, begin, end))
+    shares = [_shares(*edge, length) for edge, length in zip(edges, out.shape, strict=True)]
+    out += shares[0].T @ values.astype(np.float64) @ shares[1]
+
+
+def _shares(edges: NDArray[np.float64], begin: int, end: int, length: int) -> NDArray[np.float64]:
+    """[parts, pixels]: which share of each part lies on each pixel of one axis, from `begin` to `end`."""
+    pixels = np.arange(length)
+    inside = (pixels >= begin) & (pixels < end)
+    low, high = np.maximum(edges[:-1, None], pixels), np.minimum(edges[1:, None], pixels + 1)
+    shares: NDArray[np.float64] = np.maximum(high - low, 0) * inside / (edges[1:] - edges[:-1])[:, None]
+    return shares
 
 
 def smart_size(height: int, width: int, preprocess: Preprocess) -> tuple[int, int]:

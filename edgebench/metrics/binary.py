@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,25 +18,30 @@ def auroc(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None
     positives, negatives = int(forged.sum()), int((~forged).sum())
     if positives == 0 or negatives == 0:
         return None
-    return _auroc(*_tallies(forged, np.unique(score, return_inverse=True)[1]))
+    return _figures(*_tallies(forged, score))[0]
 
 
-def _tallies(forged: NDArray[np.bool_], level: NDArray[np.int64], levels: int = 0) -> tuple[Any, Any]:
-    """Forged and real samples at each distinct score, ascending: what a resample needs, without sorting it again.
-
-    Args:
-        forged: bool [n].
-        level: int64 [n], the rank of each sample's score among the distinct scores.
-        levels: how many there are, at least.
-    """
+def _tallies(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Forged and real samples at each distinct score, ascending: int64 [levels] twice."""
+    level = np.unique(score, return_inverse=True)[1].reshape(-1)
+    levels = int(level.max(initial=-1)) + 1
     return np.bincount(level[forged], minlength=levels), np.bincount(level[~forged], minlength=levels)
 
 
-def _auroc(forged: NDArray[np.int64], real: NDArray[np.int64]) -> float:
-    """From samples at each distinct score, ascending."""
-    size = max(len(forged), len(real))
-    forged, real = (np.pad(tally, (0, size - len(tally))) for tally in (forged, real))
-    return float((forged * (np.cumsum(real) - real / 2)).sum() / (forged.sum() * real.sum()))
+def _figures(forged: NDArray[np.int64], real: NDArray[np.int64]) -> tuple[float, float]:
+    """AUROC and EER from samples at each distinct score, ascending, both classes there."""
+    below, missed = np.cumsum(real), np.cumsum(forged)
+    reals, fakes = int(below[-1]), int(missed[-1])
+
+    def both(level: int) -> int:
+        return int(below[level]) * fakes + int(missed[level]) * reals if level >= 0 else 0
+
+    # Behind so many levels the miss rate has not passed the false alarm rate yet; the EER lies before the next one.
+    place = bisect_right(range(len(real)), reals * fakes, key=both)
+    over, under = both(place) - reals * fakes, reals * fakes - both(place - 1)
+    next_, last = 1 - below[place] / reals, 1 - (below[place - 1] / reals if place else 0)
+    equal = next_ + over / (over + under) * (last - next_)
+    return float((forged @ below - forged @ real / 2) / (reals * fakes)), float(equal)
 
 
 def roc(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -51,17 +57,7 @@ def eer(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None:
     """Equal error rate: where the miss rate equals the false alarm rate, linear between thresholds."""
     if forged.all() or not forged.any():
         return None
-    return _eer(*roc(forged, score))
-
-
-def _eer(false: NDArray[np.float64], true: NDArray[np.float64]) -> float:
-    """From the two rates, ascending."""
-    gap = false - (1 - true)
-    place = int(np.argmax(gap >= 0))
-    if place == 0 or gap[place] == 0:
-        return float(false[place])
-    share = -gap[place - 1] / (gap[place] - gap[place - 1])
-    return float(false[place - 1] + share * (false[place] - false[place - 1]))
+    return _figures(*_tallies(forged, score))[1]
 
 
 def balanced_accuracy(forged: NDArray[np.bool_], right: NDArray[np.bool_]) -> float | None:
@@ -87,25 +83,21 @@ def binary_scores(
         "accuracy_on_real": float(right[~forged].mean()) if not forged.all() else None,
         "accuracy_on_forged": float(right[forged].mean()) if forged.any() else None,
         "balanced_accuracy": balanced_accuracy(forged, right),
-        "balanced_accuracy_interval": bootstrap(lambda i: balanced_accuracy(forged[i], right[i]), forged),
+        "balanced_accuracy_interval": None,
         "auroc": None,
         "auroc_interval": None,
         "eer": None,
         "eer_interval": None,
     }
+    answers = [np.bincount(right[forged == side], minlength=2) for side in (True, False)]
+    intervals = bootstrap(
+        lambda *drawn: [sum(wrong_right[1] / wrong_right.sum() for wrong_right in drawn) / 2], *answers
+    )
+    if intervals is not None:
+        found["balanced_accuracy_interval"] = intervals[0]
     if score is not None:
-        level = np.unique(score, return_inverse=True)[1].reshape(-1)
-        levels = int(level.max(initial=-1)) + 1
-
-        def rates(i: NDArray[np.int64]) -> tuple[Any, Any]:
-            tallies = _tallies(forged[i], level[i], levels)
-            true, false = (np.append(0, np.cumsum(tally[::-1]) / tally.sum()) for tally in tallies)
-            return false, true
-
-        found |= {
-            "auroc": auroc(forged, score),
-            "auroc_interval": bootstrap(lambda i: _auroc(*_tallies(forged[i], level[i], levels)), forged),
-            "eer": eer(forged, score),
-            "eer_interval": bootstrap(lambda i: _eer(*rates(i)), forged),
-        }
+        found |= {"auroc": auroc(forged, score), "eer": eer(forged, score)}
+        intervals = bootstrap(_figures, *_tallies(forged, score))
+        if intervals is not None:
+            found["auroc_interval"], found["eer_interval"] = intervals
     return found

@@ -52,7 +52,12 @@ class Tally:
         """Accuracy by fact and what the guesser finds; None where no file's facts are known."""
         if not self._files:
             return None
-        binary = [(facts, forged, n) for (facts, forged, _), n in self._files.items() if forged is not None]
+        tally: Counter[tuple[tuple[str, ...], bool]] = Counter()
+        for (facts, forged, _), n in self._files.items():
+            if forged is not None:
+                tally[facts, forged] += n
+        # In an order that no answer has a part in: the same files give the same guess in every run.
+        binary = [(facts, forged, n) for (facts, forged), n in sorted(tally.items())]
         guess = guesser([f for f, _, n in binary for _ in range(n)], [c for _, c, n in binary for _ in range(n)])
         found = None if guess is None else {"auroc": guess[0], "interval": guess[1]}
         return {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,29 +78,32 @@ def _binomial(n: int, q: float) -> NDArray[np.float64]:
     return found
 
 
-def bootstrap(statistic: Callable[[NDArray[np.int64]], float | None], labels: NDArray[np.bool_]) -> Interval | None:
-    """95 % percentile bootstrap, each class resampled by itself so that none is ever empty.
+def bootstrap(figures: Callable[..., Sequence[float]], *classes: NDArray[np.int64]) -> list[Interval] | None:
+    """95 % percentile bootstrap of figures, each class resampled by itself so that none is ever empty.
 
     Args:
-        statistic: of an index array into the samples.
-        labels: bool [n], the class of each sample.
+        figures: of the classes, in this order, as many samples of each drawn from it with replacement.
+        classes: int64 [levels] each, how many samples of the class are alike: of one score, or right and wrong.
 
     Returns:
-        None when a class is empty or the statistic is unknown.
+        One interval of each figure; None when a class is empty.
     """
-    groups = [np.flatnonzero(labels == side) for side in (False, True)]
-    if min(len(g) for g in groups) == 0:
+    if not all(tally.any() for tally in classes):
         return None
     generator = np.random.Generator(np.random.Philox(SEED))
-    values = []
-    for _ in range(RESAMPLES):
-        drawn = np.concatenate([g[generator.integers(0, len(g), len(g))] for g in groups])
-        value = statistic(drawn)
-        if value is None:
-            return None
-        values.append(value)
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+    draws = [_draw(generator, tally) for tally in classes]
+    values = np.array([figures(*(draw() for draw in draws)) for _ in range(RESAMPLES)])
+    low, high = np.quantile(values, [0.025, 0.975], axis=0).tolist()
+    return list(zip(low, high, strict=True))
+
+
+def _draw(generator: np.random.Generator, tally: NDArray[np.int64]) -> Callable[[], NDArray[np.int64]]:
+    """Draws a tally like this one: level by level where there are few of them, else sample by sample."""
+    total = int(tally.sum())
+    if total > 32 * len(tally):
+        return lambda: generator.multinomial(total, tally / total)
+    level = np.repeat(np.arange(len(tally), dtype=np.int32), tally)
+    return lambda: np.bincount(level[generator.integers(0, total, total, dtype=np.int32)], minlength=len(tally))
 
 
 def difference_interval(lost: int, won: int, both: int) -> Interval | None:

@@ -7,7 +7,7 @@ and prefill. (Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgebench.work import pairs
@@ -81,7 +81,9 @@ def least_stages(
     cache_bytes_per_token: int | None,
     kept: int = 0,
 ) -> dict[str, Least]:
-    """The least time of each stage that is known: vision, prefill, ttft, and tpot from two output tokens on.
+    """The least time of each stage that is known: vision, prefill, ttft, tpot from two output tokens on, and total.
+
+    Decoding pictures and making pixels is not in it.
 
     Args:
         works: by graph.
@@ -97,7 +99,9 @@ def least_stages(
         if name in works and tiles and (time := least(works[name], profile, tiles)) is not None:
             found["vision"] = time
     decoder = works.get("decoder")
-    if decoder is None or not prompt_tokens:
+    if decoder is None:
+        return found | ({"total": found["vision"]} if "vision" in found else {})
+    if not prompt_tokens:
         return found
     time = least(decoder, profile, prompt_tokens - kept, seen=pairs(prompt_tokens, kept))
     if time is not None:
@@ -109,4 +113,10 @@ def least_stages(
         step = least(decoder, profile, 1, seen=seen, more_bytes=seen * cache_bytes_per_token)
         if step is not None:
             found["tpot"] = step
+    if "ttft" in found and output_tokens is not None:
+        steps = output_tokens - 1
+        if steps < 1:
+            found["total"] = found["ttft"]
+        elif "tpot" in found:
+            found["total"] = found["ttft"] + replace(found["tpot"], ns=steps * found["tpot"].ns)
     return found

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 LIKE_TOKENS = 32
 """Prompts whose lengths differ by less are of one kind."""
-PEAKS = {"peak_memory_bytes": "peak", "peak_anonymous_bytes": "anonymous", "peak_file_backed_bytes": "file_backed"}
+PEAKS = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes")
+"""Of a record: the engine process's peaks so far."""
 
 
 class Machine:
@@ -45,7 +46,8 @@ class Machine:
         self._by: dict[str, dict[str, int]] = {}
         self._least: dict[Any, dict[str, Least]] = {}
         self._tokens = 0
-        self._peaks: dict[str, int] = {}
+        self.peaks: dict[str, int] = {}
+        """The largest of each of `PEAKS`."""
 
     def sit(self, sitting: Sitting) -> None:
         """A sitting begins."""
@@ -53,10 +55,10 @@ class Machine:
 
     def add(self, record: Record, *, right: bool) -> None:
         """One line."""
-        for name, short in PEAKS.items():
+        for name in PEAKS:
             value = getattr(record, name)
-            if value is not None:
-                self._peaks[short] = max(self._peaks.get(short, 0), value)
+            if value is not None and value > self.peaks.get(name, -1):
+                self.peaks[name] = value
         if record.error is not None or record.not_asked is not None:
             return
         self._energy.add(record, right)
@@ -72,8 +74,10 @@ class Machine:
         self._limit(record, measured)
 
     def _limit(self, record: Record, measured: dict[str, int]) -> None:
+        if not self._works or self._header.settings.reuse:
+            return
         sitting = next((s for s in reversed(self._sittings) if s.sitting == record.sitting), None)
-        if not self._works or sitting is None or sitting.device is None or self._header.settings.reuse:
+        if sitting is None or sitting.device is None:
             return
         key = (record.sitting, record.tiles, record.prompt_tokens, record.output_tokens)
         if key not in self._least:
@@ -143,8 +147,8 @@ class Machine:
         weights = sum(w.weight_bytes for w in self._works.values()) if self._works else None
         cache = self._cache * self._tokens if self._cache is not None and self._tokens else None
         grown = None
-        if last is not None and last.anonymous_after_load_bytes is not None and "anonymous" in self._peaks:
-            grown = max(0, self._peaks["anonymous"] - last.anonymous_after_load_bytes)
+        if last is not None and last.anonymous_after_load_bytes is not None and "peak_anonymous_bytes" in self.peaks:
+            grown = max(0, self.peaks["peak_anonymous_bytes"] - last.anonymous_after_load_bytes)
         available = [o.available_bytes for o in seen if o.available_bytes is not None]
         fall = max(0, available[0] - min(available)) if len(available) > 1 else None
         rows = [
@@ -152,7 +156,7 @@ class Machine:
             ("weights", weights, "stored tensors that a call reads, counted at export" if self._works else "its manifest does not state it"),
             ("keys and values, longest question", cache, "computed: layers x heads x size x (prompt + output tokens)"),
             ("arena, activations and cache", grown, "peak of RssAnon while answering, less RssAnon after loading"),
-            ("process peak", self._peaks.get("peak"), last.memory_method if last is not None else "not measured"),
+            ("process peak", self.peaks.get("peak_memory_bytes"), last.memory_method if last is not None else "not measured"),
             ("process, proportional", _last(seen, "pss_bytes"), "Pss of smaps_rollup, at the end"),
             ("control group, peak", _last(seen, "cgroup_peak_bytes"), "memory.peak or max_usage_in_bytes, since it was made"),
             ("system", fall, "fall of MemAvailable since before loading; others' changes are in it"),

@@ -8,18 +8,41 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COSTS = ("latency_ms", "memory_bytes")
+ACCURACY, BALANCED = "accuracy", "balanced accuracy"
 
 
-def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """A run's accuracy, median total latency and peak memory of the engine's process; None where unknown."""
+def measure_of(summaries: Sequence[dict[str, Any]]) -> str:
+    """Which accuracy tells these runs apart.
+
+    Balanced accuracy where all questions are real-or-forged: one that always says the more frequent answer is at
+    chance by it, and above by the plain one.
+    """
+    binary = [(s["scores"].get("binary") or {}, s["summary"]["answered"]) for s in summaries]
+    alone = all(b.get("balanced_accuracy") is not None and b["real"] + b["forged"] == n for b, n in binary)
+    return BALANCED if alone else ACCURACY
+
+
+def figures(summary: dict[str, Any], measure: str = ACCURACY) -> dict[str, Any]:
+    """A run's accuracy by that measure with its interval, median total latency, least possible one by the device's
+    peaks, and peak memory of the engine's process; None where unknown.
+    """
+    of, name = (
+        (summary["scores"]["binary"], "balanced_accuracy") if measure == BALANCED else (summary["summary"], measure)
+    )
+    total = summary["latency_ms"].get("total") or {}
+    least = ((summary["physical_limits"] or {}).get("stages") or {}).get("total") or {}
     return {
-        "accuracy": summary["summary"]["accuracy"],
-        "latency_ms": (summary["latency_ms"].get("total") or {}).get("p50"),
+        "accuracy": of[name],
+        "accuracy_interval": of[f"{name}_interval"],
+        "latency_ms": total.get("p50"),
+        "latency_ms_interval": total.get("p50_interval"),
+        "latency_ms_least": least.get("least_ms"),
+        "measured_over_least": least.get("measured_over_least"),
         "memory_bytes": summary["memory"]["peak_bytes"],
     }
 
 
-def pareto(points: Sequence[dict[str, float | None]], costs: Sequence[str] = COSTS) -> list[list[int] | None]:
+def pareto(points: Sequence[dict[str, Any]], costs: Sequence[str] = COSTS) -> list[list[int] | None]:
     """For each run the runs that dominate it: as accurate or more, at no higher cost, and better in one of them.
 
     Args:
@@ -46,7 +69,7 @@ def pareto(points: Sequence[dict[str, float | None]], costs: Sequence[str] = COS
     return found
 
 
-def _key(point: dict[str, float | None], costs: Sequence[str]) -> tuple[float, ...] | None:
+def _key(point: dict[str, Any], costs: Sequence[str]) -> tuple[float, ...] | None:
     """Larger is better in every place."""
     values = [point["accuracy"], *(None if (v := point[c]) is None else -v for c in costs)]
     known = [v for v in values if v is not None]

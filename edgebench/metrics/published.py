@@ -48,7 +48,7 @@ def published(summary: Mapping[str, Any], name: str | None = None) -> dict[str, 
     if name is not None and bench not in {*FAMILY, MMFAKEBENCH}:
         raise UsageError(f"nothing is published about the bench {bench!r}", hint="leave --published out")
     known = _names(bench)
-    model = _known_as(summary, bench) if name is None else known.get(name.casefold())
+    model = known_as(summary, bench) if name is None else known.get(name.casefold())
     if model is None:
         if name is None:
             return None
@@ -78,7 +78,8 @@ def _whole(row: Mapping[str, str]) -> str:
     return f"{row['model']} {row['language_model']}".strip()
 
 
-def _known_as(summary: Mapping[str, Any], bench: str) -> str | None:
+def known_as(summary: Mapping[str, Any], bench: str) -> str | None:
+    """The paper's name of a run's model, by its recipe's or its endpoint's."""
     artifact, endpoint = summary["artifact"], summary["settings"]["endpoint"]
     own = endpoint["model"] if endpoint is not None else None if artifact is None else artifact["name"]
     if own is None:
@@ -91,7 +92,8 @@ def _known_as(summary: Mapping[str, Any], bench: str) -> str | None:
     return found or _names(bench).get(own)
 
 
-def _percent(text: str | None) -> float | None:
+def percent_of(text: str | None) -> float | None:
+    """A fraction of a table's percentage; None where it has none."""
     return float(text) / 100 if text else None
 
 
@@ -107,7 +109,7 @@ def _row(what: str, paper: float | None, same: float | None, run: float | None, 
     }
 
 
-def _plain(what: str, paper: float | None, run: float | None, interval: Any = None) -> dict[str, Any]:
+def plain(what: str, paper: float | None, run: float | None, interval: Any = None) -> dict[str, Any]:
     """A row of a paper that has no numbers of a part of its questions: the difference is to the whole."""
     return _row(what, paper, paper, run, interval) | {"published_over_what_was_asked": None}
 
@@ -127,14 +129,14 @@ def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
     rows = [
         _row(
             "overall",
-            _percent(paper["overall"]),
+            percent_of(paper["overall"]),
             overall(same, asked),
             scores["overall"],
             summary["summary"]["accuracy_interval"],
         )
     ]
     for name in PERSPECTIVES:
-        own = _percent(paper["model_perspective" if name == "model" else name])
+        own = percent_of(paper["model_perspective" if name == "model" else name])
         rows.append(_row(name, own, perspective(same, name)[0], scores["perspectives"][name]["score"]))
     everything, over_asked = perspective(every, "task")[1], perspective(same, "task")[1]
     for task, value in everything.items():
@@ -144,7 +146,7 @@ def _forensics(summary: Mapping[str, Any], model: str) -> dict[str, Any] | None:
         "model": model,
         "source": FORENSICS_SOURCE,
         "rows": rows,
-        "conditions": _conditions(summary, _forensics_asked(model), sum(c.samples for c in categories().values())),
+        "conditions": conditions(summary, forensics_asked(model), sum(c.samples for c in categories().values())),
         "note": "the published numbers are also given over the categories that were asked, each as often as here; the difference is to those",
     }
 
@@ -155,22 +157,22 @@ def _attribution(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
     if paper is None:
         return None
     scores, introduced = summary["scores"]["forensics"], "introductions" in summary["settings"]["protocol"]
-    own = _percent(paper["overall_with_introductions" if introduced else "overall"])
-    rows = [_plain("overall", own, scores["overall"], summary["summary"]["accuracy_interval"])]
+    own = percent_of(paper["overall_with_introductions" if introduced else "overall"])
+    rows = [plain("overall", own, scores["overall"], summary["summary"]["accuracy_interval"])]
     for name in () if introduced else PERSPECTIVES:
-        own = _percent(paper["model_perspective" if name == "model" else name])
-        rows.append(_plain(name, own, scores["perspectives"][name]["score"]))
-    asked = _forensics_asked(model) | {"protocol": None}
+        own = percent_of(paper["model_perspective" if name == "model" else name])
+        rows.append(plain(name, own, scores["perspectives"][name]["score"]))
+    asked = forensics_asked(model) | {"protocol": None}
     return {
         "model": model,
         "source": "Forensics-Bench, arXiv 2503.15024v2, Tables 4 and 13",
         "rows": rows,
-        "conditions": _conditions(summary, asked, None),
+        "conditions": conditions(summary, asked, None),
         "note": "which options the paper drew is not known",
     }
 
 
-def _forensics_asked(model: str) -> dict[str, Any]:
+def forensics_asked(model: str) -> dict[str, Any]:
     """How the paper asked; None is not stated."""
     asking = next(row for row in table("forensics_asking") if row["model"] == model)
     return {
@@ -194,8 +196,8 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
     rows = []
     if detector is not None:
         for key, kind in (("multiclass_f1", "multiclass"), ("binary_f1", "binary")):
-            paper, own = _percent(detector[key]), scores[kind] or {}
-            rows.append(_plain(f"macro F1, {_KIND[kind]}", paper, own.get("f1"), own.get("f1_interval")))
+            paper, own = percent_of(detector[key]), scores[kind] or {}
+            rows.append(plain(f"macro F1, {_KIND[kind]}", paper, own.get("f1"), own.get("f1_interval")))
         split = "val"
     else:
         agent = settings["protocol"] == "mmd-agent"
@@ -215,10 +217,10 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
                 r for r in table(f"mmfakebench_published_{kind}") if (_whole(r), r["prompting"]) == (model, prompting)
             ]
             for key in _MEASURES if found else ():
-                paper, own = _percent(found[0][f"{split}_{key}"]), scores[kind] or {}
+                paper, own = percent_of(found[0][f"{split}_{key}"]), scores[kind] or {}
                 interval = own.get("f1_interval") if key == "f1" else None
                 what = f"{_MEASURES[key]}, {_KIND[kind]}"
-                rows.append(_plain(what, paper, own.get(key), interval))
+                rows.append(plain(what, paper, own.get(key), interval))
         rows += _short(scores, model, prompting, split)
     if not rows:
         return None
@@ -226,9 +228,31 @@ def _mmfakebench(summary: Mapping[str, Any], model: str) -> dict[str, Any] | Non
         "model": model,
         "source": f"{MMFAKEBENCH_SOURCE}, {'validation' if split == 'val' else 'test'}",
         "rows": rows,
-        "conditions": _conditions(summary, asked, QUESTIONS[split]),
+        "conditions": conditions(summary, asked, QUESTIONS[split]),
         "note": "the published numbers are over the whole split",
+        "costs": _costs(summary, model, settings["protocol"]),
     }
+
+
+def _costs(summary: Mapping[str, Any], model: str, protocol: str | None) -> list[dict[str, Any]]:
+    """Seconds and memory of a sample, where the paper has them; its device is not stated beside them."""
+    name = next((row["mmfakebench_short"] for row in table("names") if row[MMFAKEBENCH] == model), None)
+    for row in table("mmfakebench_published_efficiency"):
+        if (row["model"], row["prompting"].casefold()) == (name, protocol):
+            calls, peak = summary["scores"][MMFAKEBENCH]["calls"], summary["memory"]["peak_bytes"]
+            return [
+                {
+                    "what": "seconds a sample",
+                    "published": float(row["seconds_per_sample"]),
+                    "run": calls["seconds_per_sample"],
+                },
+                {
+                    "what": "memory, GB",
+                    "published": float(row["memory_gb"]),
+                    "run": None if peak is None else peak / 1e9,
+                },
+            ]
+    return []
 
 
 _MEASURES = {"f1": "macro F1", "precision": "macro precision", "recall": "macro recall", "accuracy": "accuracy"}
@@ -247,17 +271,17 @@ def _short(scores: Mapping[str, Any], model: str, prompting: str, split: str) ->
     for row in table("mmfakebench_published_per_source_f1"):
         if (row["model"], row["prompting"]) == (name, prompting) and split == "val" and scores["multiclass"]:
             for key, own in CLASS_OF.items():
-                paper = _percent(row[key])
-                rows.append(_plain(f"F1 of {own}", paper, scores["multiclass"]["classes"][own]["f1"]))
+                paper = percent_of(row[key])
+                rows.append(plain(f"F1 of {own}", paper, scores["multiclass"]["classes"][own]["f1"]))
     for row in table("mmfakebench_published_following") if prompting == "Standard" else ():
         if row["model"] == name:
             for key in ("match_rate", "consistency_rate"):
-                paper = _percent(row[key])
-                rows.append(_plain(key.replace("_", " "), paper, scores[key]))
+                paper = percent_of(row[key])
+                rows.append(plain(key.replace("_", " "), paper, scores[key]))
     return rows
 
 
-def _conditions(summary: Mapping[str, Any], asked: Mapping[str, Any], questions: int | None) -> list[Condition]:
+def conditions(summary: Mapping[str, Any], asked: Mapping[str, Any], questions: int | None) -> list[Condition]:
     """What the paper did and what the run did; `same` is None where one of them is not known."""
     settings, artifact, s = summary["settings"], summary["artifact"], summary["summary"]
     if asked["bench"] == FORENSICS:

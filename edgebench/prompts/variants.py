@@ -24,9 +24,11 @@ from edgebench.config import build, read_yaml
 from edgebench.errors import SampleError, UsageError, did_you_mean
 from edgebench.media.decode import decode
 from edgebench.media.faces import check_detector, find_faces
+from edgebench.prompts.boxes import Boxes, read_boxes
 
 if TYPE_CHECKING:
     from edgebench.benches.base import Sample
+    from edgebench.media.faces import Box
 
 DEFAULT = "default"
 FRAMES = 4
@@ -43,8 +45,10 @@ class Variant:
     summary: str
     name: str = DEFAULT
     text: str | None = None
-    boxes: bool = False
+    boxes: Literal["none", "faces", "given"] = "none"
     pictures: Literal["separate-frames", "one-row"] | None = None
+    given: Boxes | None = None
+    """Of `boxes: given`; never in the file of variants."""
 
     @property
     def label(self) -> str | None:
@@ -56,7 +60,7 @@ class Variant:
 
     def put(self, sample: Sample) -> Sample:
         """The sample in this way; with its problem where its pictures cannot be read."""
-        if sample.problem is not None or self.label is None:
+        if sample.problem is not None or self.name == DEFAULT:
             return sample
         try:
             return self._put(sample)
@@ -70,10 +74,13 @@ class Variant:
             images = _frames(images[0])
         elif self.pictures == "one-row" and len(images) > 1:
             images = (_row(images),)
-        if self.boxes:
-            if (kind.semantic, kind.task) != ("HS", "BC"):
+        if self.boxes != "none":
+            if self.boxes == "faces" and (kind.semantic, kind.task) != ("HS", "BC"):
                 return sample
-            marked = [_boxed(image) for image in images]
+            own = (self.given or {}).get(sample.id, {})
+            marked = [
+                _boxed(image, None if self.boxes == "faces" else own.get(k, [])) for k, image in enumerate(images)
+            ]
             if not any(marked):
                 return replace(sample, facts=sample.facts | {"boxes": "0"})
             sample = replace(sample, facts=sample.facts | {"boxes": str(sum(n for _, n in filter(None, marked)))})
@@ -92,19 +99,28 @@ def variants() -> dict[str, Variant]:
     return {name: build(Variant, {"name": name, **row}, where=f"{path.name}: {name}") for name, row in rows.items()}
 
 
-def load_variant(name: str | None) -> Variant:
+def load_variant(name: str | None, boxes: Path | None = None) -> Variant:
     """The variant of that name; the plain way for None.
 
+    Args:
+        name: of the file of variants.
+        boxes: a file of `edgebench.prompts.boxes`, for the variant that draws given ones.
+
     Raises:
-        UsageError: there is none.
-        EngineError: it draws boxes, and YuNet's weights are not there.
+        UsageError: there is none, or it draws given boxes and none are given.
+        DataError: the boxes cannot be read.
+        EngineError: it draws boxes around faces, and YuNet's weights are not there.
     """
     known = variants()
     if name is not None and name not in known:
         raise UsageError(f"unknown prompt variant {name!r}", hint=did_you_mean(name, known))
     found = known[name or DEFAULT]
-    if found.boxes:
+    if found.boxes == "faces":
         check_detector()
+    if found.boxes == "given":
+        if boxes is None:
+            raise UsageError(f"the variant {found.name!r} draws boxes, and none are given", hint="pass --boxes FILE")
+        return replace(found, given=read_boxes(boxes))
     return found
 
 
@@ -131,10 +147,12 @@ def _row(images: tuple[Image, ...]) -> Image:
     return _png(row, images[0].name)
 
 
-def _boxed(image: Image) -> tuple[Image, int] | None:
-    """With a box around each face, and how many; None without a face."""
+def _boxed(image: Image, given: list[Box] | None) -> tuple[Image, int] | None:
+    """With the given boxes, or for None one around each face, and how many; None without any."""
+    if given == []:
+        return None
     pixels = decode(image.read())
-    faces = find_faces(pixels)
+    faces = find_faces(pixels) if given is None else given
     if not faces:
         return None
     picture = Pillow.fromarray(np.ascontiguousarray(pixels))
@@ -144,6 +162,9 @@ def _boxed(image: Image) -> tuple[Image, int] | None:
         right, bottom = min(picture.width - 1, round(x + w)), min(picture.height - 1, round(y + h))
         if right > left and bottom > top:
             ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=COLOUR, width=width)
+        elif given is not None:
+            size = f"{picture.width} x {picture.height}"
+            raise SampleError(f"the box {x:g},{y:g},{w:g},{h:g} is not in the picture of {size}", where=image.name)
     return _png(picture, image.name), len(faces)
 
 

@@ -101,15 +101,25 @@ def check_reader(matcher: str) -> None:
         )
 
 
+_ANSWERING = (
+    r"(?:(?:i|we|it|that|this|the|an?|my|our|to|as|with|for|of|be|is|are|was|would|could|should|think|believe|say|claim"
+    r"|conclude|choose|answer|reply|option|verdict|conclusion|right|correct|final|best|likely|necessarily|simply"
+    r"|case\s+of)\b[\s\"'`*_(:]+)"
+)
+"""Words that may stand between a denial and what it denies. Behind any other word it denies that: "the caption is not
+supported, so Finish[...]" is an answer."""
 _DENIED = re.compile(
-    r"(?:\b(?:not|never|nor|neither|cannot|without|instead of|rather than|other than)|n't)\W+(?:\w+\W+){0,3}\Z",
+    r"(?:\b(?:not|never|nor|neither|cannot|without|instead\s+of|rather\s+than|other\s+than)|n't"
+    r"|\bno\s+(?:reason|evidence|grounds?|need|basis|sign|support)|\b(?:wrong|incorrect|mistaken)\s+to)"
+    rf"[\s\"'`*_(]+{_ANSWERING}{{0,8}}\Z",
     re.IGNORECASE,
 )
 _DENIED_AFTER = re.compile(
-    r"^[\s\"'`*_)]*(?:(?:is|was|would be|seems|does|do|can|could|should)\s*)?(?:not\b|n't\b|wrong\b|incorrect\b)",
+    r"^[\s\"'`*_)]*(?:(?:(?:is|was|would be|seems|does|do|can|could|should)\s*)?(?:the\s+|an?\s+)?"
+    r"(?:not\b(?!\W*finish\b)|n't\b|wrong\b|incorrect\b)|\?\W*no\b)",
     re.IGNORECASE,
 )
-_CONDITION = re.compile(r"\b(?:if|otherwise|unless|either|in case)\b", re.IGNORECASE)
+_CONDITION = re.compile(r"\b(?:if|otherwise|unless|either(?!\s+(?:way|case))|in case)\b", re.IGNORECASE)
 _MARKS = r"[ \t\"'`*_.,;()\[\]]*"
 _LISTED = re.compile(rf"^{_MARKS}(?:(?:or|and|/|,){_MARKS}(?:with[ \t]+)?)?{_MARKS}\Z", re.IGNORECASE)
 _ALTERNATIVE = re.compile(rf"^{_MARKS}n?or{_MARKS}\Z", re.IGNORECASE)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgebench.errors import RunError
 from edgebench.metrics.delta import delta, judged
-from edgebench.metrics.pareto import COSTS, figures, pareto
+from edgebench.metrics.pareto import COSTS, figures, measure_of, pareto
 from edgebench.metrics.summary import summarize
 from edgebench.records import CHECKPOINT
 from edgebench.report.labels import labels
@@ -95,13 +95,16 @@ def pairs(summaries: list[dict[str, Any]], answers: list[dict[str, Judged]]) -> 
 
 def overview(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """What is said of all runs at once: which of them are dominated, and what differs around them."""
-    points = [figures(s) for s in summaries]
+    measure = measure_of(summaries)
+    points = [figures(s, measure) for s in summaries]
     return {
         "pareto": {
+            "measure": measure,
             "points": points,
             "dominated_by": pareto(points),
             **{f"dominated_by_{c}": pareto(points, (c,)) for c in COSTS},
         },
+        "one_model": len({_model(s) for s in summaries}) == 1,
         "environment": environment(summaries),
     }
 
@@ -112,6 +115,12 @@ def environment(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = dict.fromkeys(name for f in facts for name in f)
     rows = [{"what": name, "values": [f.get(name) for f in facts]} for name in names]
     return [row for row in rows if any(v != row["values"][0] for v in row["values"][1:])]
+
+
+def _model(summary: dict[str, Any]) -> tuple[Any, ...]:
+    """What is the same for all precisions and dialects of one checkpoint."""
+    artifact, endpoint = summary["artifact"] or {}, summary["settings"]["endpoint"] or {}
+    return artifact.get("source_sha256"), endpoint.get("base_url"), endpoint.get("model")
 
 
 def _facts(summary: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.report.labels import spelled
 from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds, percent
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _groups(name: str, groups: list[dict[str, Any]]) -> Table:
     ordered = sorted(groups, key=lambda g: -abs(g["difference"] or 0))[:SHOWN]
     rows = tuple(
         (
-            g["name"],
+            spelled(g["name"]),
             str(g["questions"]),
             percent(g["base"], g["base_interval"]),
             percent(g["other"], g["other_interval"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgebench.report.tables import UNKNOWN, Table, mebibytes, milliseconds
+from edgebench.report.tables import UNKNOWN, Table, counted, mebibytes, milliseconds
 
 if TYPE_CHECKING:
     from edgebench.profiles import DeviceProfile
@@ -25,7 +25,13 @@ def estimate_tables(found: dict[str, Any]) -> list[Table]:
         ("the device's memory", mebibytes(memory["device_bytes"])),
         ("verdict", fits),
     ]
-    asked = f"{question['tiles']} tiles, {question['prompt_tokens'] or 0} prompt and {question['output_tokens'] or 0} output tokens"
+    parts = [counted(question["tiles"], "tile")]
+    if question["prompt_tokens"] is not None:
+        parts += [
+            counted(question["prompt_tokens"], "prompt token"),
+            counted(question["output_tokens"], "output token"),
+        ]
+    asked = ", ".join(parts)
     times = [
         (STAGES[name], f"{milliseconds(time['ms'])} ms", BY[time["by"]]) for name, time in found["least_ms"].items()
     ]

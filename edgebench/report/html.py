@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from edgebench.errors import MissingExtraError
 from edgebench.metrics.delta import SPEEDS, delta, judged
 from edgebench.metrics.latency import ESTIMATORS
+from edgebench.metrics.pareto import BALANCED
 from edgebench.report import plots
 from edgebench.report.compare import asked_the_same, overview, pairs
 from edgebench.report.delta import delta_tables, points
-from edgebench.report.heat import heat
+from edgebench.report.heat import heat, shares
 from edgebench.report.labels import distinct, labels, short
-from edgebench.report.overview import overview_tables, pareto_table
+from edgebench.report.overview import answered, front_note, limit_cell, numbers, overview_tables, scored_alone
 from edgebench.report.render import clean
 from edgebench.report.robustness import curves, robustness_table
 from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds, percent, run_tables
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LONG_WORD = 24
 """A longer word may be broken anywhere; a shorter one is wide enough to be kept whole."""
+NAMED = 4
+"""Runs that are named in a line on top, unless there are more."""
 TEMPLATE = Path(__file__).resolve().parent.parent / "data" / "report.html"
 
 
@@ -57,7 +60,7 @@ def html(runs: list[Run], summaries: list[dict[str, Any]], *, anyway: bool = Fal
 def _cell(text: str) -> str:
     """A cell's text; an interval and a number with its unit stay on one line."""
     shown = re.sub(r"\[[^\[\]]{1,24}\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), clean(text))
-    return re.sub(r"(?<=\d) (?=(?:%|ms|s|MiB|KiB|points)(?:\W|$))", "\N{NO-BREAK SPACE}", shown)
+    return re.sub(r"(?<=\d) (?=(?:%|ms|s|x|MiB|KiB|points)(?:\W|$))", "\N{NO-BREAK SPACE}", shown)
 
 
 def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool) -> dict[str, Any]:
@@ -73,19 +76,25 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
         _tradeoffs(summaries, over, names),
         _stages(summaries, names),
         _distribution(answers, summaries, names),
-        *_types(found, answers, names),
+        *_types(found, answers, names, paired=bool(found) and over["one_model"]),
         *_robustness(runs, every_answer, every_name, main),
         *_thermal([runs[k] for k in main], summaries, names),
     ]
     return {
         "title": _title(summaries),
         "facts": _facts(summaries),
-        "warnings": _warnings(every_summary, every_name, differences),
+        "warnings": _warnings(every_summary, every_name, differences, one_model=over["one_model"]),
         "glance": _glance(summaries, found, over, names),
         "legend": _legend(names),
         "sections": sections,
-        "pairs": [(f"{names[0]} → {name}", delta_tables(p)) for name, p in zip(names[1:], found, strict=True)],
-        "environment": overview_tables(over, names)[1:],
+        "pairs_title": "What changed against the base"
+        if over["one_model"]
+        else "Question by question, beside the first",
+        "pairs": [
+            (f"{names[0]} → {name}", delta_tables(p)[: None if over["one_model"] else 1])
+            for name, p in zip(names[1:], found, strict=True)
+        ],
+        "environment": overview_tables(over, summaries, names)[1:],
         "details": [(name, run_tables(s)) for name, s in zip(every_name, every_summary, strict=True)],
         "estimators": ESTIMATORS,
         "version": summaries[0]["edgebench"],
@@ -93,7 +102,11 @@ def _page(runs: list[Run], every_summary: list[dict[str, Any]], *, anyway: bool)
 
 
 def _legend(names: list[str]) -> list[dict[str, Any]]:
-    return [{"glyph": plots.GLYPHS[k % 8], "colour": f"series-{k % 8}", "name": name} for k, name in enumerate(names)]
+    many = len(names) > 1
+    return [
+        {"glyph": plots.GLYPHS[k % 8] + (f" {k + 1}" if many else ""), "colour": f"series-{k % 8}", "name": name}
+        for k, name in enumerate(names)
+    ]
 
 
 def _title(summaries: list[dict[str, Any]]) -> str:
@@ -119,46 +132,80 @@ def _facts(summaries: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _warnings(summaries: list[dict[str, Any]], names: list[str], differences: list[dict[str, Any]]) -> list[str]:
-    found = [f"not the same {d['what']}: {' / '.join(map(str, d['values']))}" for d in differences]
+def _warnings(
+    summaries: list[dict[str, Any]], names: list[str], differences: list[dict[str, Any]], *, one_model: bool
+) -> list[str]:
+    """What stands on top; what several runs have in common is said once."""
+    found = [
+        "the models are compared as wholes: each has its own preprocessing"
+        if d["what"] == "preprocessing" and not one_model
+        else f"not the same {d['what']}: {' / '.join(map(str, d['values']))}"
+        for d in differences
+    ]
+    said: dict[str, list[str]] = {}
     for summary, name in zip(summaries, names, strict=True):
         s = summary["summary"]
+        texts = list(summary["notes"])
         if not s["complete"]:
-            found.append(f"{name}: {s['questions']} of {summary['data']['questions']} questions, not finished")
+            texts.append(f"{s['questions']} of {summary['data']['questions']} questions, not finished")
         if s["failed"]:
-            found.append(f"{name}: {s['failed']} of {s['questions']} questions failed and are left out")
+            texts.append(f"{s['failed']} of {s['questions']} questions failed and are left out")
         if summary["validity"]["timing"] == "invalid":
-            found.append(f"{name}: its times are INVALID: {'; '.join(summary['validity']['reasons'])}")
-        found += [f"{name}: {note}" for note in summary["notes"]]
-    return found
+            texts.append(f"its times are INVALID: {'; '.join(summary['validity']['reasons'])}")
+        for text in texts:
+            said.setdefault(text, []).append(name)
+    invalid = [text for text in said if text.startswith("its times are INVALID")]
+    if len(invalid) > NAMED:
+        runs = sum(len(said.pop(text)) for text in invalid)
+        found.append(f"the times of {runs} of {len(summaries)} runs are INVALID: each says why below")
+    return found + [
+        f"{', '.join(who) if len(who) <= NAMED else f'{len(who)} of {len(summaries)} runs'}: {text}"
+        for text, who in said.items()
+    ]
 
 
 def _glance(
     summaries: list[dict[str, Any]], found: list[dict[str, Any]], over: dict[str, Any], names: list[str]
 ) -> dict[str, Any]:
-    """The first table: a line a run, what a decision needs."""
+    """The first table: a line a run, what a decision needs. Runs of different models have no base."""
+    front = over["pareto"]
+    paired = bool(found) and over["one_model"]
+    scored = scored_alone(front)
+    limited = any(p["latency_ms_least"] is not None for p in front["points"])
+    partly = len({s["summary"]["answered"] for s in summaries}) > 1
     columns = [
-        "accuracy",
-        *(["against the base"] if found else []),
+        front["measure"],
+        *(["AUROC"] if scored else []),
+        *(["answered"] if partly else []),
+        *(["against the base"] if paired else []),
         "total p50 / p90",
-        *(["time, ratio"] if found else []),
+        *(["limit (estimate)"] if limited else []),
+        *(["time, ratio"] if paired else []),
+        "peak memory",
+        "on disk",
+        *(["Pareto front"] if found else []),
     ]
-    columns += ["peak memory", "on disk", *(["Pareto front"] if found else [])]
     rows = []
-    for k, (s, beaten) in enumerate(zip(summaries, over["pareto"]["dominated_by"], strict=True)):
-        total, pair = s["latency_ms"].get("total") or {}, found[k - 1] if k else None
+    for k, (s, point, beaten) in enumerate(zip(summaries, front["points"], front["dominated_by"], strict=True)):
+        total, pair = s["latency_ms"].get("total") or {}, found[k - 1] if k and found else None
         speed = next((r for r in pair["speed"] if r["what"] == "total"), None) if pair else None
-        cells = [percent(s["summary"]["accuracy"], s["summary"]["accuracy_interval"])]
-        if found:
+        cells = [percent(point["accuracy"], point["accuracy_interval"])]
+        if scored:
+            cells.append(percent(s["scores"]["binary"]["auroc"], s["scores"]["binary"]["auroc_interval"]))
+        if partly:
+            cells.append(answered(s))
+        if paired:
             cells.append("base" if pair is None else _change(pair["paired"]))
         cells.append(" / ".join(milliseconds(total.get(f"p{q}")) for q in (50, 90)) + " ms")
-        if found:
+        if limited:
+            cells.append(limit_cell(point, " ms"))
+        if paired:
             cells.append("base" if pair is None else _ratio(speed))
         cells += [mebibytes(s["memory"]["peak_bytes"]), mebibytes(s["memory"]["artifact_bytes"])]
         if found:
-            cells.append(UNKNOWN if beaten is None else "dominated" if beaten else "on it")
+            cells.append(UNKNOWN if beaten is None else f"dominated by {numbers(beaten)}" if beaten else "on it")
         rows.append({**_legend(names)[k], "cells": cells})
-    return {"columns": columns, "rows": rows}
+    return {"columns": columns, "rows": rows, "note": front_note(front["measure"]) if found else ""}
 
 
 def _change(paired: dict[str, Any]) -> str:
@@ -175,38 +222,56 @@ def _ratio(speed: dict[str, Any] | None) -> str:
 
 
 def _tradeoffs(summaries: list[dict[str, Any]], over: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    front = over["pareto"]
-    shown = []
-    for point, s in zip(front["points"], summaries, strict=True):
-        memory = point["memory_bytes"]
-        shown.append(
-            point
-            | {
-                "accuracy_interval": s["summary"]["accuracy_interval"],
-                "latency_ms_interval": (s["latency_ms"].get("total") or {}).get("p50_interval"),
-                "memory_mib": None if memory is None else memory / 2**20,
-            }
-        )
+    front, measure = over["pareto"], over["pareto"]["measure"]
+    shown = [
+        p | {"memory_mib": None if p["memory_bytes"] is None else p["memory_bytes"] / 2**20} for p in front["points"]
+    ]
+    partly = len({s["summary"]["answered"] for s in summaries}) > 1
+    sized = len({p["memory_bytes"] for p in shown} - {None}) > 1
     figures = []
-    for x, cost, label, caption in (
-        ("latency_ms", "latency_ms", "total p50, ms", "Accuracy against latency"),
-        ("memory_mib", "memory_bytes", "engine process, peak, MiB", "Accuracy against memory"),
+    for x, cost, label, words in (
+        ("latency_ms", "latency_ms", "total p50, ms", "latency"),
+        ("memory_mib", "memory_bytes", "engine process, peak, MiB", "memory"),
     ):
         best = [k for k, beaten in enumerate(front[f"dominated_by_{cost}"]) if beaten == []]
         titles = [
             f"{name}: {percent(p['accuracy'])}, {UNKNOWN if p[x] is None else f'{p[x]:.3g}'} {label.rpartition(' ')[2]}"
+            + (f", {mebibytes(p['memory_bytes'])}" if x == "latency_ms" else "")
             for name, p in zip(names, shown, strict=True)
         ]
         if any(p["accuracy"] is not None and p[x] is not None for p in shown):
-            figures.append((caption, plots.tradeoff(shown, x=x, x_label=label, front=best, titles=titles)))
+            picture = plots.tradeoff(
+                shown,
+                x=x,
+                x_label=label,
+                y_label=measure,
+                front=best,
+                titles=titles,
+                sized=sized and x == "latency_ms",
+                chance=0.5 if measure == BALANCED else None,
+            )
+            figures.append((f"{measure.capitalize()} against {words}", picture))
+    text = ["Bars are 95 % intervals."]
+    if sized:
+        sizes = sorted(p["memory_bytes"] for p in shown if p["memory_bytes"] is not None)
+        text.append(
+            f"Against latency, the larger a mark, the more memory its process needed ({mebibytes(sizes[0])} to {mebibytes(sizes[-1])})."
+        )
+    if any(p["latency_ms_least"] is not None for p in shown):
+        text.append(
+            "The tick to the left of a mark is the physical limit: what this device cannot beat, an estimate without "
+            "the decoding of pictures."
+        )
+    if len(names) > 1:
+        text.append("The dashed line is the Pareto front of the picture; hollow marks lie behind it.")
     return {
         "title": "Accuracy, latency, memory",
-        "text": "Bars are 95 % intervals. The dashed line is the Pareto front of the picture; hollow marks lie behind it."
-        if len(names) > 1
-        else "Bars are 95 % intervals.",
+        "text": " ".join(text),
         "figures": figures,
-        "legend": _legend(names),
-        "tables": [pareto_table(front, names)],
+        "legend": _legend(
+            names if not partly else [f"{n}, {answered(s)}" for n, s in zip(names, summaries, strict=True)]
+        ),
+        "tables": [],
     }
 
 
@@ -215,18 +280,18 @@ def _stages(summaries: list[dict[str, Any]], names: list[str]) -> dict[str, Any]
         {k: row["mean"] for k, row in s["latency_ms"].items() if k in plots.STAGES and row["mean"] is not None}
         for s in summaries
     ]
-    rows = []
-    for stage, name in STAGE_NAMES.items():
-        cells = [s["latency_ms"].get(stage) for s in summaries]
-        if any(cells):
-            rows.append((name, *(UNKNOWN if c is None else milliseconds(c["mean"]) for c in cells)))
+    shown = [stage for stage in STAGE_NAMES if any(s["latency_ms"].get(stage) for s in summaries)]
+    rows = [
+        (name, *(UNKNOWN if (c := s["latency_ms"].get(stage)) is None else milliseconds(c["mean"]) for stage in shown))
+        for name, s in zip(names, summaries, strict=True)
+    ]
     seen = [k for k, stage in enumerate(plots.STAGES) if any(stage in m for m in means)]
     return {
         "title": "Where the time goes",
         "text": "Mean time of a question by stage. Means add up to the total; percentiles do not.",
         "figures": [("Stages", plots.stages(means, short(names)))] if seen else [],
         "legend": [{"glyph": "■", "colour": f"stage-{k}", "name": plots.STAGES[k]} for k in seen],
-        "tables": [Table("Mean, ms a question", ("stage", *names), tuple(rows))],
+        "tables": [Table("Mean, ms a question", ("run", *(STAGE_NAMES[stage] for stage in shown)), tuple(rows))],
     }
 
 
@@ -263,17 +328,19 @@ def _with_interval(row: dict[str, Any], q: int) -> str:
     return UNKNOWN if row[f"p{q}"] is None else f"{milliseconds(row[f'p{q}'])}  [{ends}]"
 
 
-def _types(found: list[dict[str, Any]], answers: list[dict[str, Judged]], names: list[str]) -> list[dict[str, Any]]:
-    cards = found or [delta(answers[0], answers[0])]
+def _types(
+    found: list[dict[str, Any]], answers: list[dict[str, Judged]], names: list[str], *, paired: bool
+) -> list[dict[str, Any]]:
+    cards = found if paired else [delta(given, given) for given in answers]
     groups = [
-        heat(title, [card[key] for card in cards], alone=not found)
+        (heat if paired else shares)(title, [card[key] for card in cards])
         for key, title in (("by_task", "task"), ("by_kind", "forgery type"))
         if len(cards[0][key]) > 1
     ]
     if not groups:
         return []
     text = "Accuracy in percent."
-    if found:
+    if paired:
         text += (
             " Against the base: percentage points over the same questions, '=' where no answer changed; bold where McNemar's exact p is below 0.05, "
             "of each row alone, not corrected for how many rows there are."

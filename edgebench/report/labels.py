@@ -22,6 +22,34 @@ def labels(summaries: list[dict[str, Any]]) -> list[str]:
     return [f"{name} #{k}" if again[name] > 1 else name for k, name in enumerate(names, 1)]
 
 
+TYPES = {
+    "REAL": "real",
+    "ES": "entire synthesis",
+    "SPF": "spoofing",
+    "FE": "face editing",
+    "FR": "face reenactment",
+    "FSM": "face swap, several faces",
+    "FSS": "face swap, one face",
+    "FT": "face transfer",
+    "ST": "style translation",
+    "TAM": "text attribute manipulation",
+    "TS": "text swap",
+    "CM": "copy-move",
+    "RM": "removal",
+    "SPL": "splicing",
+    "IE": "image enhancement",
+    "OOC": "out of context",
+}
+TASKS = {"BC": "real or forged", "SLS": "which mask", "SLD": "which boxes", "TL": "which frames"}
+
+
+def spelled(code: str) -> str:
+    """A task or forgery type of Forensics-Bench with its code in words, such as 'ES: entire synthesis'."""
+    words = [TYPES.get(part) or TASKS.get(part) for part in code.split("&")]
+    known = [word for word in words if word is not None]
+    return f"{code}: {' and '.join(known)}" if len(known) == len(words) and known != [code.lower()] else code
+
+
 def distinct(names: list[str]) -> list[str]:
     """The same names without the words that all of them share, where what is left still tells them apart."""
     if len(names) < 2:

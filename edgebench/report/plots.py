@@ -8,6 +8,7 @@ text stays text. Runs are told apart by colour and by mark.
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ MARKS = "osD^vPX*"
 GLYPHS = "●■◆▲▼✚✖★"
 WIDTH_IN, HEIGHT_IN = 4.9, 3.1
 """353 points wide, at most as many pixels as a phone shows, so that text of 10 points is legible there."""
+TRADEOFF_IN = 3.6
+SMALLEST, LARGEST = 4.0, 15.0
+"""Diameters of marks whose area is a size, in points."""
 LOG_FROM = 12.0
 """An axis of times is logarithmic when its largest value is so many times its smallest."""
 STAGES = ("preprocess", "vision", "prefill", "decode")
@@ -45,18 +49,30 @@ def series(k: int) -> dict[str, Any]:
 
 
 def tradeoff(
-    points: Sequence[dict[str, Any]], *, x: str, x_label: str, front: Sequence[int], titles: Sequence[str]
+    points: Sequence[dict[str, Any]],
+    *,
+    x: str,
+    x_label: str,
+    y_label: str,
+    front: Sequence[int],
+    titles: Sequence[str],
+    sized: bool = False,
+    chance: float | None = None,
 ) -> str:
-    """Accuracy against a cost, with the Pareto front; dominated runs are hollow.
+    """Accuracy against a cost, with the Pareto front; dominated runs are hollow, and each has its number.
 
     Args:
-        points: accuracy and `x` of each run, with `accuracy_interval` and `<x>_interval` where known.
+        points: accuracy and `x` of each run, with `accuracy_interval` and `<x>_interval` where known, and `<x>_least`,
+            below which the device cannot come: a tick on a dotted line that leads to the mark.
         x: the key of the cost.
         x_label: with its unit.
+        y_label: which accuracy.
         front: indices of the runs that none dominates.
         titles: of each point, shown by the browser under the pointer.
+        chance: a fraction, where it is known.
+        sized: marks have an area in proportion to `memory_bytes`; a cross where that is not known.
     """
-    with _figure() as (figure, axes):
+    with _figure(height=TRADEOFF_IN) as (figure, axes):
         known = [k for k, p in enumerate(points) if p["accuracy"] is not None and p[x] is not None]
         on_front = sorted((k for k in front if k in known), key=lambda k: points[k][x])
         if len(on_front) > 1:
@@ -68,29 +84,72 @@ def tradeoff(
                 linewidth=1,
                 linestyle=(0, (4, 3)),
             )
+        most = max((points[k]["memory_bytes"] or 0 for k in known), default=0)
+        sizes = {}
         for k in known:
             p, style = points[k], series(k)
-            across, up = p.get(f"{x}_interval"), p.get("accuracy_interval")
+            at, across, up, least = p[x], p.get(f"{x}_interval"), p.get("accuracy_interval"), p.get(f"{x}_least")
+            height = 100 * p["accuracy"]
+            sizes[k] = 8.0
+            if sized and p["memory_bytes"] is None:
+                style["marker"] = "x"
+            elif sized and most:
+                sizes[k] = max(SMALLEST, LARGEST * math.sqrt(p["memory_bytes"] / most))
             if up is not None:
-                axes.vlines(p[x], *(100 * v for v in up), color=style["color"], linewidth=1, alpha=0.55)
+                axes.vlines(at, *(100 * v for v in up), color=style["color"], linewidth=1, alpha=0.45)
             if across is not None:
-                axes.hlines(100 * p["accuracy"], *across, color=style["color"], linewidth=1, alpha=0.55)
+                axes.hlines(height, *across, color=style["color"], linewidth=1, alpha=0.45)
+            if least is not None:
+                axes.hlines(height, least, at, color=style["color"], linewidth=1, linestyle=":")
+                axes.plot([least], [height], color=style["color"], marker="|", markersize=11, markeredgewidth=2)
             axes.plot(
-                [p[x]],
-                [100 * p["accuracy"]],
+                [at],
+                [height],
                 **style,
-                markersize=8,
+                markersize=sizes[k],
                 markerfacecolor=style["color"] if k in front else colour("paper"),
                 markeredgewidth=1.6,
                 linestyle="none",
                 gid=f"point-{k}",
             )
-        _times(axes, [points[k][x] for k in known])
+        if chance is not None:
+            axes.axhline(100 * chance, color=colour("soft"), linewidth=1, linestyle=":")
+            axes.annotate("chance", (0.99, 100 * chance), xycoords=("axes fraction", "data"), xytext=(0, 2),
+                          textcoords="offset points", ha="right", color=colour("soft"), fontsize=9)  # fmt: skip
+        _times(axes, [v for k in known for v in (points[k][x], points[k].get(f"{x}_least")) if v is not None])
         axes.set_xlabel(x_label)
-        axes.set_ylabel("accuracy, %")
-        axes.margins(0.14, 0.1)
+        axes.set_ylabel(f"{y_label}, %")
+        axes.margins(0.1, 0.1)
         axes.annotate("better ↖", (0.015, 0.985), xycoords="axes fraction", va="top", color=colour("soft"), fontsize=9)
-        return _svg(figure, f"accuracy against {x_label}", {f"point-{k}": titles[k] for k in known})
+        if len(points) > 1:
+            _numbers(figure, axes, {k: (points[k][x], 100 * points[k]["accuracy"]) for k in known}, sizes)
+        return _svg(figure, f"{y_label} against {x_label}", {f"point-{k}": titles[k] for k in known})
+
+
+def _numbers(figure: Figure, axes: Axes, places: dict[int, tuple[float, float]], sizes: dict[int, float]) -> None:
+    """Each mark's number beside it, where it covers the least of other marks and numbers.
+
+    Args:
+        figure: whose layout is settled here.
+        axes: that hold the marks.
+        places: of the marks, by run.
+        sizes: their diameters in points.
+    """
+    figure.draw_without_rendering()
+    scale = 72 / figure.dpi
+    marks = {k: tuple(scale * v for v in axes.transData.transform(place)) for k, place in places.items()}
+    taken: list[tuple[float, float, float]] = [(*marks[k], sizes[k] / 2) for k in places]
+    for k in places:
+        best = (math.inf, 0.0, 0.0)
+        for step in range(64):
+            turn = math.pi / 4 + step * math.pi / 8
+            away = sizes[k] / 2 + 6 + 6 * (step // 16)
+            x, y = away * math.cos(turn), away * math.sin(turn)
+            covered = sum(max(0.0, r + 6 - math.hypot(marks[k][0] + x - a, marks[k][1] + y - b)) for a, b, r in taken)
+            best = min(best, (round(covered, 1) + step / 100, x, y))
+        taken.append((marks[k][0] + best[1], marks[k][1] + best[2], 5))
+        axes.annotate(str(k + 1), places[k], best[1:], textcoords="offset points", ha="center", va="center",
+                      color=colour(f"series-{k % 8}"), fontsize=10, fontweight="bold")  # fmt: skip
 
 
 def stages(means: Sequence[dict[str, float]], names: Sequence[str]) -> str:

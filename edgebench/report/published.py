@@ -24,6 +24,10 @@ def published_tables(found: dict[str, Any]) -> list[Table]:
     columns = ("", "published", *(["published, over what was asked"] if in_part else []), "this run", "difference")
     others = [c for c in found["conditions"] if not c["same"]]
     alike = ", ".join(c["what"] for c in found["conditions"] if c["same"])
+    costs = tuple((c["what"], _figure(c["published"]), _figure(c["run"])) for c in found.get("costs") or ())
+    more = (
+        [Table("Costs beside the published", ("", "published", "this run"), costs, "another device")] if costs else []
+    )
     return [
         Table(f"Beside the published {found['model']}", columns, rows, f"{found['source']}; {found['note']}"),
         Table(
@@ -32,7 +36,12 @@ def published_tables(found: dict[str, Any]) -> list[Table]:
             tuple((c["what"], _said(c["published"], "not stated"), _said(c["run"], UNKNOWN)) for c in others),
             f"the same: {alike or 'nothing'}",
         ),
+        *more,
     ]
+
+
+def _figure(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3g}"
 
 
 def _said(value: Any, unknown: str) -> str:

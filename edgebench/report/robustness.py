@@ -68,7 +68,8 @@ def _what(run: Run) -> Any:
     """All that decides an answer, but the perturbation and how many questions were asked."""
     header = run.header
     artifact = None if header.artifact is None else header.artifact.manifest_sha256
-    return replace(header.settings, perturbation=None, limit=None), artifact, header.data.fingerprint
+    settings = replace(header.settings, perturbation=None, limit=None, scenario="", batch=None)
+    return settings, artifact, header.data.fingerprint
 
 
 def _level(level: int, ids: set[str], answers: Mapping[str, Judged]) -> dict[str, Any]:

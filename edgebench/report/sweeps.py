@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgebench.benches.taxonomy import FAMILY
 from edgebench.metrics.delta import delta, judged
+from edgebench.metrics.published_sweeps import published_robustness, published_variants
 from edgebench.report.delta import points
+from edgebench.report.published import published_tables
 from edgebench.report.tables import UNKNOWN, Table, label, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgebench.records import Run
+
+
+def sweep_of(
+    runs: Sequence[Run], summaries: Sequence[dict[str, Any]], name: str | None = None
+) -> tuple[dict[str, Any], list[Table]] | None:
+    """The report of runs that make a sweep, beside the paper's rows; None where they make none.
+
+    Args:
+        runs: of one artifact over the same questions, the plain one first: perturbed otherwise, or asked otherwise.
+        summaries: theirs.
+        name: the paper's name of the model; None: the one that the recipe or endpoint is known by.
+    """
+    settings = [run.header.settings for run in runs]
+    same = {(run.header.artifact and run.header.artifact.manifest_sha256, run.header.data.fingerprint) for run in runs}
+    first, *rest = settings
+    if len(runs) < 2 or len(same) > 1 or first.perturbation or first.prompts or first.bench not in FAMILY:
+        return None
+    if all(s.perturbation and not s.prompts for s in rest):
+        cells = [(s.perturbation, summary) for s, summary in zip(settings, summaries, strict=True)]
+        grid, beside = robustness_grid(cells), published_robustness(cells, name)
+        value, tables = {"protocol": "robustness", "artifacts": [grid]}, robustness_tables([grid])
+    elif all(s.prompts and not s.perturbation for s in rest):
+        names = ["default", *((s.prompts or "").partition("@")[0] for s in rest)]
+        value, beside = variants_value(names, runs, summaries), published_variants(names, summaries, name)
+        tables = variants_tables(value)
+    else:
+        return None
+    return value | {"published": [beside]}, [*tables, *([] if beside is None else published_tables(beside))]
 
 
 def robustness_grid(cells: Sequence[tuple[str | None, dict[str, Any]]]) -> dict[str, Any]:

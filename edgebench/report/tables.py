@@ -1,4 +1,4 @@
-"""A summary, or a comparison of summaries, as plain tables of text. Unknown is shown as '–'."""
+"""A summary as plain tables of text. Unknown is shown as '–'."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def percent(value: float | None, interval: Sequence[float] | None = None) -> str
         return UNKNOWN
     shown = f"{100 * value:.1f} %"
     return shown if interval is None else f"{shown}  [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, such as '1 tile'."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -283,126 +288,21 @@ def _conditions(summary: dict[str, Any]) -> Table:
                 f"{artifact['name']}, {artifact['family']}, {artifact['precision']}, dialect {artifact['dialect']}, source {artifact['source_sha256'][:12]}",
             )
         )
-        rows.append(("parity at export", _parity(artifact)))
+        rows.append(("parity at export", parity(artifact)))
     rows += [("note", note) for note in summary["notes"]]
     return Table("Conditions", ("", ""), tuple(rows))
 
 
-def _parity(artifact: dict[str, Any] | None) -> str:
-    parity = None if artifact is None else artifact["parity"]
-    if parity is None:
+def parity(artifact: dict[str, Any] | None) -> str:
+    """The worst of each part, in words."""
+    found = None if artifact is None else artifact["parity"]
+    if found is None:
         return "the checkpoint itself" if artifact is not None and artifact["dialect"] == "checkpoint" else UNKNOWN
     worst: dict[str, tuple[float, float | None]] = {}
-    for row in parity["rows"]:
+    for row in found["rows"]:
         largest, agreement = worst.get(row["what"], (0.0, None))
         agreements = [a for a in (agreement, row["top1_agreement"]) if a is not None]
         worst[row["what"]] = (max(largest, row["max_abs_difference"]), min(agreements) if agreements else None)
     return "; ".join(
         f"{what} max |d| {d:.2g}" + ("" if a is None else f", top-1 {100 * a:.1f} %") for what, (d, a) in worst.items()
     )
-
-
-def comparison_tables(comparison: dict[str, Any]) -> list[Table]:
-    """Runs side by side; the first one is the base."""
-    from edgebench.report.delta import delta_tables
-    from edgebench.report.labels import labels
-    from edgebench.report.overview import overview_tables
-
-    runs = comparison["runs"]
-    columns = ("", *labels(runs))
-
-    def row(name: str, cells: list[str]) -> tuple[str, ...]:
-        return (name, *cells)
-
-    rows = [row("accuracy", [percent(r["summary"]["accuracy"], r["summary"]["accuracy_interval"]) for r in runs])]
-    if any("binary" in r["scores"] for r in runs):
-        for key, name in (("balanced_accuracy", "balanced accuracy, real/forged"), ("auroc", "AUROC, real/forged")):
-            rows.append(
-                row(
-                    name,
-                    [
-                        percent(
-                            (r["scores"].get("binary") or {}).get(key),
-                            (r["scores"].get("binary") or {}).get(f"{key}_interval"),
-                        )
-                        for r in runs
-                    ],
-                )
-            )
-    if any("mmfakebench" in r["scores"] for r in runs):
-        from edgebench.report.mmfakebench import comparison_rows
-
-        rows += comparison_rows([r["scores"].get("mmfakebench") for r in runs])
-    rows.append(
-        row(
-            "answered / unparsed / failed",
-            [
-                f"{s['answered']} / {s['unparsed']} / {s['failed']}"
-                + (f", {s['refused']} refused" if s["refused"] else "")
-                for s in (r["summary"] for r in runs)
-            ],
-        )
-    )
-    scenarios = [r["throughput"]["scenario"] for r in runs]
-    compared = len(set(scenarios)) == 1
-    if set(scenarios) != {"single-stream"}:
-        rows.append(row("scenario", scenarios))
-    if compared:
-        rows += _speed_rows(runs)
-    rows.append(row("valid for timing", [r["validity"]["timing"].upper() for r in runs]))
-    if compared:
-        rows += _cost_rows(runs)
-    for key, name in (
-        ("artifact_bytes", "model on disk"),
-        ("after_load_bytes", "engine process after loading"),
-        ("peak_bytes", "engine process, peak"),
-        ("peak_anonymous_bytes", "engine process, peak anonymous"),
-        ("peak_file_backed_bytes", "engine process, peak file-backed"),
-    ):
-        rows.append(row(name, [mebibytes(r["memory"][key]) for r in runs]))
-    rows.append(row("parity at export", [_parity(r["artifact"]) for r in runs]))
-    note = "accuracy: right / answered, 95 % Wilson interval; '–' is unknown"
-    if not compared:
-        note += "; the scenarios differ, so that speed is not compared"
-    tables = [Table("Side by side", columns, tuple(rows), note)]
-    tables += overview_tables(comparison, columns[1:])
-    for pair in comparison["pairs"]:
-        tables += delta_tables(pair)
-    if comparison["differences"]:
-        tables.append(
-            Table(
-                "Not the same conditions",
-                ("what", *columns[1:]),
-                tuple((d["what"], *map(str, d["values"])) for d in comparison["differences"]),
-            )
-        )
-    return tables
-
-
-def _speed_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Times and samples a second of runs of one scenario."""
-    rows: list[tuple[str, ...]] = []
-    for stage, name in STAGE_NAMES.items():
-        if any(stage in r["latency_ms"] for r in runs):
-            found = [r["latency_ms"].get(stage) or {} for r in runs]
-            cells = (" / ".join(milliseconds(f.get(f"p{q}")) for q in (50, 90, 99)) for f in found)
-            rows.append((f"{name}, ms  p50 / p90 / p99", *cells))
-    offline = runs[0]["throughput"]["scenario"] == "offline"
-    rates = [
-        r["throughput"]["offline"]["samples_per_s"] if offline else r["throughput"]["questions_per_s"] for r in runs
-    ]
-    name = "samples/s, offline" if offline else "questions/s, one at a time"
-    return [*rows, (name, *(UNKNOWN if rate is None else f"{rate:.2f}" for rate in rates))]
-
-
-def _cost_rows(runs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Against the physical limit, and energy."""
-    rows: list[tuple[str, ...]] = []
-    for stage in ("vision", "ttft", "tpot"):
-        limits = ((r["physical_limits"] or {"stages": {}})["stages"].get(stage) or {} for r in runs)
-        cells = [limit.get("measured_over_least") for limit in limits]
-        if any(cell is not None for cell in cells):
-            name = f"{STAGE_NAMES[stage]}, measured / limit (estimate)"
-            rows.append((name, *(UNKNOWN if cell is None else f"{cell:.1f} x" for cell in cells)))
-    joules = [r["energy"]["joules_per_sample"] for r in runs]
-    return [*rows, ("energy, joules a sample", *(UNKNOWN if j is None else f"{j:.4g}" for j in joules))]

@@ -98,7 +98,15 @@ def processor(folder: Path) -> Any:
     return kind.from_pretrained(folder)
 
 
-def reference(folder: Path, kind: str, probe: Path, pictures: list[Path], feature: str | None = None) -> np.ndarray:
+def reference(
+    folder: Path,
+    kind: str,
+    probe: Path,
+    pictures: list[Path],
+    feature: str | None = None,
+    *,
+    unit_length: bool = False,
+) -> np.ndarray:
     """P(forged) by transformers' model and processor, and the probe as its authors write it."""
     kinds = {
         "clip": transformers.CLIPVisionModelWithProjection,
@@ -114,6 +122,8 @@ def reference(folder: Path, kind: str, probe: Path, pictures: list[Path], featur
             features = model.vision_model(values).pooler_output
         else:
             features = model(values)["image_embeds" if kind == "clip" else "pooler_output"]
+        if unit_length:
+            features = torch.nn.functional.normalize(features)
         logits = torch.nn.functional.linear(features, layer["weight"], layer["bias"])
         p = torch.sigmoid(logits)[:, 0] if logits.shape[1] == 1 else torch.softmax(logits, -1)[:, 1]
     found: np.ndarray = p.numpy()
@@ -176,11 +186,11 @@ def test_two_classes_are_a_softmax_with_forged_last(encoders: Encoders) -> None:
 
 
 def test_the_feature_is_the_recipe_s(encoders: Encoders) -> None:
-    """CLIP's class token before the projection has another size, and other numbers."""
+    """CLIP's class token before the projection has another size, and other numbers; the probe may want length 1."""
     probe = twins.write_probe(encoders.folder / "before.pth", 64)
     weights = encoders.checkpoint("clip")
     artifact = export(
-        replace(load_recipe("clip-probe"), feature="pooler_output"),
+        replace(load_recipe("clip-probe"), feature="pooler_output", unit_length=True),
         weights=str(weights),
         probe=probe,
         precision="fp32",
@@ -190,7 +200,7 @@ def test_the_feature_is_the_recipe_s(encoders: Encoders) -> None:
     )
     scores = scored(encoders, artifact.folder)
     pictures = [encoders.pictures / name for name in scores]
-    expected = reference(weights, "clip", probe, pictures, feature="pooler_output")
+    expected = reference(weights, "clip", probe, pictures, feature="pooler_output", unit_length=True)
     assert np.abs(np.array(list(scores.values())) - expected).max() <= 1e-5
 
 

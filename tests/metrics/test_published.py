@@ -115,6 +115,46 @@ def test_the_report_says_what_was_not_the_same(cli: Cli) -> None:
     assert cli("report", "pictures", "--published", "GPT4o").code == 2
 
 
+def test_robustness_and_prompts_stand_beside_their_own_tables(cli: Cli) -> None:
+    """What was lost and gained, in the paper and here, and what else was not the same."""
+    model = {"name": "llava-xtuner-7b"}
+    write_run(cli.folder / "clean", **model)
+    for level in (1, 2):
+        write_run(cli.folder / f"noise-{level}", wrong=20 * level, perturbation=f"noise:{level}", **model)
+    shown = cli("report", "clean", "noise-1", "noise-2")
+    assert "Beside the published LLaVA-v1.5-7B-XTuner" in shown.out
+    (found,) = cli("report", "clean", "noise-1", "noise-2", "--json").json["sweep"]["published"]
+    lines = {line["what"]: line for line in found["rows"]}
+    noise, lost = lines["noise, mean of 2 levels"], lines["noise, lost against clean"]
+    assert (noise["published"], noise["run"]) == (0.626, pytest.approx(0.75 - 30 / 400))
+    assert (lost["published"], lost["run"]) == (pytest.approx(0.031), pytest.approx(30 / 400))
+    assert lines["blur, mean of 0 levels"]["run"] is None, "it was not run"
+    assert {c["what"] for c in found["conditions"] if c["same"] is False} >= {"matcher", "image path"}
+
+    write_run(cli.folder / "hint", wrong=8, prompts="forensic-hint@0123456789ab", **model)
+    value = cli("report", "clean", "hint", "--json").json["sweep"]
+    (found,) = value["published"]
+    lines = {line["what"]: line for line in found["rows"]}
+    assert lines["forensic-hint: with it"]["published"] == pytest.approx(0.676)
+    assert lines["forensic-hint: gained"]["published"] == pytest.approx(0.019)
+    assert lines["forensic-hint: gained"]["run"] == pytest.approx(-8 / 400)
+    other = cli("report", "clean", "hint", "--published", "LLaVA-NEXT-34B", "--json").json["sweep"]
+    assert other["published"] == [None], "it was not tried with that one"
+    assert "sweep" not in cli("report", "noise-1", "hint", "--json").json
+
+
+def test_the_baselines_of_prompts_are_means_of_the_other_tables() -> None:
+    """So it is known what a run's number is to be a mean of."""
+    for row in table("forensics_published_prompting"):
+        by_code = {r["model"]: r for r in table("forensics_published_accuracy")}.get(row["model"])
+        if row["experiment"] == "single_image_to_multi_images" and by_code is not None:
+            videos = [float(by_code[k.code]) for k in categories().values() if k.modality == "VID"]
+            assert abs(sum(videos) / len(videos) - float(row["baseline"])) < 0.051
+        elif row["experiment"] == "forensic_prompt":
+            own = {r["model"]: r for r in table("forensics_published_scores")}[row["model"]]
+            assert own["overall"] == row["baseline"]
+
+
 def test_the_tables_are_whole(published_tables: Path) -> None:
     models = {row["model"] for row in table("forensics_published_scores")}
     assert {row["model"] for row in table("forensics_asking")} == models

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import Cli
-from tests.runs import write_conditions, write_run
+from tests.runs import write_conditions, write_detector, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +59,25 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cli.folder / "page.html"
 
 
-def test_the_page_holds_text_and_pictures_and_nothing_that_runs(page: Path) -> None:
+@pytest.fixture(scope="module")
+def detectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine detectors, more than there are marks: a hostile one, one without memory, one that some pictures fail."""
+    pytest.importorskip("matplotlib")
+    cli = Cli(tmp_path_factory.mktemp("detectors"))
+    write_detector(cli.folder / "0", "always-real", ms=5, wrong=1)
+    write_detector(cli.folder / "1", EVIL, ms=12, wrong=0.5, size=None)
+    write_detector(cli.folder / "2", "partly", ms=30, wrong=0.25, size=400 << 20, fails=10)
+    for k in range(3, 9):
+        write_detector(cli.folder / str(k), f"network-{k}", ms=9 + k / 10, wrong=k / 10, size=(90 + k) << 20)
+    done = cli("report", *map(str, range(9)), "--html", "page.html", "--anyway")
+    assert done.code == 1, "some questions failed"
+    return cli.folder / "page.html"
+
+
+def held(page: Path) -> Seen:
+    """What the page holds; nothing that runs or asks for anything is in it."""
     text = page.read_text(encoding="utf-8")
-    assert len(text) < 250_000
+    assert len(text) < 400_000
     seen = Seen()
     seen.feed(text)
     assert {"svg", "table", "figure"} <= seen.tags
@@ -86,6 +102,41 @@ def test_the_page_holds_text_and_pictures_and_nothing_that_runs(page: Path) -> N
     assert "{{ 7*7 }}" in seen.text
     assert "\u202e" not in text
     assert "W" * 500 not in text
+    return seen
+
+
+def test_a_page_of_detectors_tells_a_buyer_which_to_take(detectors: Path) -> None:
+    seen = held(detectors)
+    assert "50.0\xa0%" in seen.text, "who always says real is at chance, though right in 60 %"
+    for word in ("Balanced accuracy against latency", "chance", "AUROC", "90 of 100", "partly, 90 of 100",
+                 "compared as wholes", "physical limit", "90 of 100", "1.00\xa0ms (6.0\xa0x)",
+                 "ES: entire synthesis", "the larger a mark"):  # fmt: skip
+        assert word in seen.text, word
+    assert "against the base" not in seen.text, "detectors have no base"
+    picture = seen.text[seen.text.index("Balanced accuracy against latency") :]
+    numbers = [word for word in picture[: picture.index("Balanced accuracy against memory")].split() if word.isdigit()]
+    assert set(map(str, range(1, 10))) <= set(numbers), "each mark has its number"
+
+    cli = Cli(detectors.parent)
+    runs = list(map(str, range(9)))
+    refused = cli("compare", *runs)
+    assert refused.code == 9
+    assert "preprocessing" in refused.err
+    shown = cli("compare", *runs, "--anyway", "--markdown").out
+    assert shown.count("Side by side") == 2, "nine runs do not fit beside each other"
+    table = shown[shown.index("Pareto front: balanced accuracy") :]
+    assert re.search(
+        r"\| 1 \| always-real[^|]*\| 50\.0 %[^|]*\|[^|]*\| 100 of 100 \| 6\.00 / 6\.00 \| 1\.00 \(6\.0 x\)", table
+    )
+    assert re.search(r"\| 2 \|.*\| – \| 1\.0 MiB \| – \|", table), "unknown memory is no 0, and on no front"
+    points = cli("compare", "0", "1", "--anyway", "--json").json["pareto"]["points"]
+    assert points[1]["memory_bytes"] is None
+    assert points[0]["accuracy"] == 0.5
+    assert points[0]["measured_over_least"] == pytest.approx(6)
+
+
+def test_the_page_holds_text_and_pictures_and_nothing_that_runs(page: Path) -> None:
+    seen = held(page)
     for word in ("Accuracy against latency", "Accuracy against memory", "Stages", "Total time of a question",
                  "By forgery type", "Robustness: noise", "-7.5\xa0points", "worse", "dominated"):  # fmt: skip
         assert word in seen.text, word
@@ -110,12 +161,13 @@ def test_the_page_holds_text_and_pictures_and_nothing_that_runs(page: Path) -> N
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_real_browser_shows_it_at_both_widths_in_the_dark_and_on_paper(page: Path) -> None:
+def test_a_real_browser_shows_it_at_both_widths_in_the_dark_and_on_paper(page: Path, detectors: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=QUIET)
         grounds = []
-        for width, scheme in ((1280, "light"), (390, "light"), (390, "dark")):
+        views = [(page, 1280, "light"), (page, 390, "light"), (page, 390, "dark"), (detectors, 390, "light")]
+        for page, width, scheme in views:
             tab = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
             said: list[str] = []
             asked: list[str] = []
@@ -136,10 +188,13 @@ def test_a_real_browser_shows_it_at_both_widths_in_the_dark_and_on_paper(page: P
                 )
                 assert min(sizes) > 9, "text in a picture is legible on a phone"
             grounds.append(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+            marks = [m.bounding_box() for m in tab.query_selector_all("[id*='point-']")]
+            assert marks
+            assert all(m is not None and m["width"] >= 4 for m in marks), "the smallest mark is seen"
             if width == 1280:
                 paper = tab.pdf(format="A4")
                 assert paper.startswith(b"%PDF")
                 assert 2 <= paper.count(b"/Type /Page\n") + paper.count(b"/Type /Page ") <= 12
             tab.close()
         browser.close()
-    assert grounds[0] == grounds[1] != grounds[2]
+    assert grounds[0] == grounds[1] == grounds[3] != grounds[2]

@@ -1,10 +1,12 @@
 """Published classifiers as torch modules, with the loaders of their published weights.
 
 Every module takes float32 [N, 3, H, W], RGB, normalised as its recipe says, and gives P(forged) [N] in [0, 1].
+HAMMER reads a caption too: it is in no row here, but a family of its own.
 """
 
 NETWORKS: dict[str, str] = {
     "cnnspot": "edgebench.checkpoints.networks.cnnspot:load_cnnspot",
+    "lnp": "edgebench.checkpoints.networks.lnp:load_lnp",
     "meso4": "edgebench.checkpoints.networks.meso:load_meso4",
     "meso-inception4": "edgebench.checkpoints.networks.meso:load_meso_inception4",
     "minifasnet-v2": "edgebench.checkpoints.networks.minifasnet:load_minifasnet_v2",

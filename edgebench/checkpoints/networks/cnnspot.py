@@ -47,17 +47,17 @@ class _Bottleneck(nn.Module):
 
 
 class CnnSpot(nn.Module):
-    """float32 [N, 3, H, W], ImageNet-normalised RGB -> P(forged) [N]."""
+    """float32 [N, 3, H, W], ImageNet-normalised RGB -> P(forged) [N]. LNP reads more `channels` with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 3) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         entering = 64
-        for number, (channels, blocks, stride) in enumerate(STAGES, 1):
-            stage = [_Bottleneck(entering, channels, stride)]
-            entering = channels * EXPANSION
-            stage += [_Bottleneck(entering, channels, 1) for _ in range(blocks - 1)]
+        for number, (width, blocks, stride) in enumerate(STAGES, 1):
+            stage = [_Bottleneck(entering, width, stride)]
+            entering = width * EXPANSION
+            stage += [_Bottleneck(entering, width, 1) for _ in range(blocks - 1)]
             self.add_module(f"layer{number}", nn.Sequential(*stage))
         self.fc = nn.Linear(entering, 1)
 

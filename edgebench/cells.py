@@ -1,0 +1,239 @@
+"""One sample under several perturbations, answered without a clock: what they share is made once.
+
+The pictures are decoded once, and the prompt's tokens are found once. A perturbation that leaves the pictures as they
+were takes the answer to the plain ones; equal pictures are answered once, equal tiles seen once. Perturbations whose
+prompts and tiles have one shape go together, as offline questions do. The engine works while a thread makes the next
+pictures ready, so that no time would be one question's own: none is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from edgebench.batches import BatchRunner, Outcome, Prepared, why
+from edgebench.errors import SampleError
+from edgebench.media.decode import decode
+from edgebench.media.perturb import perturb
+from edgebench.media.pixels import pixels
+from edgebench.prompts.placing import check_prompt, chosen, placing
+from edgebench.sharing import same
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from numpy.typing import NDArray
+
+    from edgebench.engines.base import Batched
+    from edgebench.manifest import Preprocess
+    from edgebench.prompts.conversation import Conversation
+    from edgebench.runner import Answer, HowToAsk, Query
+
+    Picture = NDArray[np.uint8]
+
+AT_ONCE = 5
+"""Tiles, of one cell at least, in one call of the engine. On a CPU more of them gain nothing: of the demo model on one
+thread 25 cells of one tile take 92 ms by fives and 107 ms alone, of eight tiles 1071 and 978 ms."""
+CACHE_BYTES = 256 << 20
+"""Of keys and values, for the cells in one call; a model that needs more of them is asked one cell at a time."""
+FEATURE_BYTES = 64 << 20
+"""Of the features of tiles that may come again within the sample."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A sample's question, to be put under each perturbation."""
+
+    query: Query
+    hows: tuple[HowToAsk, ...]
+    """They differ in the perturbation alone."""
+    plain: Answer | None
+    """What was said to the pictures as they are; None where that is not known."""
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A cell that is ready for the engine."""
+
+    prepared: Prepared
+    tile_keys: list[bytes]
+
+
+class CellRunner(BatchRunner):
+    """A runner that is also asked about one sample under several perturbations."""
+
+    def ask_cells(self, cells: Cells) -> Iterator[dict[int, Outcome]]:
+        """Answer them: number of a cell -> answer or reason, a few at a time, each once."""
+        before, self._seen, self._apart = self.how, None, 0
+        try:
+            preprocess = None if self.artifact is None else self.artifact.manifest.preprocess
+            if preprocess is None or self.chat is not None or self._captions is not None:
+                for number, how in enumerate(cells.hows):
+                    yield {number: self._alone(replace(cells.query, how=how))}
+            else:
+                self.how = cells.hows[0]
+                yield from self._ask_shared(cells, preprocess)
+        finally:
+            self.how = before
+
+    def _ask_shared(self, cells: Cells, preprocess: Preprocess) -> Iterator[dict[int, Outcome]]:
+        self._features: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+        maker = _Maker(cells, preprocess, self.conversation)
+        answered: dict[int, Outcome] = {} if cells.plain is None else {-1: (cells.plain, None)}
+        equals: dict[int, list[int]] = {}
+        group: list[_Ready] = []
+
+        def told(found: dict[int, Outcome]) -> dict[int, Outcome]:
+            answered.update(found)
+            return found | {k: outcome for number, outcome in found.items() for k in equals.pop(number, [])}
+
+        with ThreadPoolExecutor(1, thread_name_prefix="edgebench-cells") as pool:
+            numbers = iter(range(len(cells.hows)))
+            waiting = deque((k, pool.submit(maker.make, k)) for k in islice(numbers, 2 * AT_ONCE))
+            while waiting:
+                number, future = waiting.popleft()
+                made = future.result()
+                waiting.extend((k, pool.submit(maker.make, k)) for k in islice(numbers, 1))
+                if isinstance(made, str):
+                    yield told({number: (None, made)})
+                elif isinstance(made, int) and made in answered:
+                    yield told({number: answered[made]})
+                elif isinstance(made, int):
+                    equals.setdefault(made, []).append(number)
+                else:
+                    if group and (_shape(group[0]) != _shape(made) or len(group) >= self._most(made)):
+                        yield told(self._answered(group))
+                        group = []
+                    group.append(made)
+            if group:
+                yield told(self._answered(group))
+
+    def _most(self, one: _Ready) -> int:
+        """How many cells go into one call."""
+        if not self.can_batch:
+            return 1
+        d = None if self.artifact is None else self.artifact.manifest.decoder
+        if d is None:
+            return AT_ONCE
+        tiles = max(1, len(one.tile_keys))
+        row = 2 * d.layers * d.kv_heads * d.head_dim * np.dtype(d.cache_dtype).itemsize * len(one.prepared.ids)
+        return max(1, min(AT_ONCE // tiles, CACHE_BYTES // row))
+
+    def _answered(self, group: list[_Ready]) -> dict[int, Outcome]:
+        try:
+            return self._asked(group)
+        except Exception as error:  # too many for the memory, or one of them: each alone
+            if len(group) == 1:
+                return {group[0].prepared.number: (None, why(error))}
+            return {number: found for one in group for number, found in self._answered([one]).items()}
+
+    def _asked(self, group: list[_Ready]) -> dict[int, Outcome]:
+        batch = [one.prepared for one in group]
+        if self.conversation is None:
+            return dict(zip((one.number for one in batch), self._batch(batch), strict=True))
+        text, engine = self.conversation.text, cast("Batched", self.engine)
+        features = chosen(self._look(group), [p for one in batch for p in one.pictures])
+        ids = np.stack([one.ids for one in batch])
+        first = engine.prefill_batch(ids, features) if len(batch) > 1 else self.engine.prefill(ids[0], features)[None]
+        said: list[tuple[list[int], str]] = [([], "logits")] * len(batch)
+        if self.how.scoring != "logits" and len(batch) > 1:
+            said = self._generate_all(engine, first, ids.shape[1], text)
+        elif self.how.scoring != "logits":
+            said = [self._generate(first[0], ids.shape[1], text)]
+        return {
+            one.number: self._said(one, logits, *words, self.conversation)
+            for one, logits, words in zip(batch, first, said, strict=True)
+        }
+
+    def _look(self, group: list[_Ready]) -> NDArray[np.float32]:
+        """The features of all tiles in order; a tile that the engine has seen in this sample is not seen again."""
+        keys = [key for one in group for key in one.tile_keys]
+        if not keys:
+            return np.zeros((0, self._hidden()), dtype=np.float32)
+        tiles = [tile for one in group for picture in one.prepared.tiles for tile in picture]
+        new = {key: tile for key, tile in zip(keys, tiles, strict=True) if key not in self._features}
+        found = {key: self._features[key] for key in keys if key in self._features}
+        if new:
+            seen = self.engine.see(np.stack(list(new.values())))
+            found |= dict(zip(new, seen.reshape(len(new), -1, seen.shape[-1]), strict=True))
+        for key in dict.fromkeys(keys):
+            self._features[key] = found[key]
+            self._features.move_to_end(key)
+        most = max(1, FEATURE_BYTES // next(iter(found.values())).nbytes)
+        while len(self._features) > most:
+            self._features.popitem(last=False)
+        return np.concatenate([found[key] for key in keys])
+
+
+class _Maker:
+    """Makes cells ready, in a thread of its own."""
+
+    def __init__(self, cells: Cells, preprocess: Preprocess, conversation: Conversation | None) -> None:
+        self._cells, self._preprocess, self._conversation = cells, preprocess, conversation
+        self._decoded: list[Picture] | str | None = None
+        self._plain: Hashable = None
+        self._first: dict[Hashable, int] = {}
+        self._prompts: dict[Any, tuple[list[Any], NDArray[np.int64]]] = {}
+
+    def make(self, number: int) -> _Ready | int | str:
+        """A cell; the number of the cell that it is equal to, -1 for the plain pictures; or why it cannot be asked."""
+        try:
+            return self._make(number)
+        except Exception as error:  # a sample's fault, as a rule
+            return why(error)
+
+    def _make(self, number: int) -> _Ready | int:
+        query, how = self._cells.query, self._cells.hows[number]
+        decoded = self._pictures(how)
+        shown = decoded
+        if how.perturbation is not None:
+            shown = [perturb(p, how.perturbation, query.id, frame=k) for k, p in enumerate(decoded)]
+        key = same(shown, query, how)
+        if self._cells.plain is not None:
+            self._first.setdefault(self._plain, -1)
+        if (first := self._first.setdefault(key, number)) != number:
+            return first
+        conversation, p = self._conversation, self._preprocess
+        tiles = [pixels(picture, p) for picture in shown]
+        if conversation is None and len(tiles) != 1:
+            raise SampleError(f"a classifier takes one image, the sample has {len(tiles)}")
+        shapes = tuple(picture.shape for picture in shown)
+        if shapes not in self._prompts:
+            pictures, ids = [], np.zeros(0, dtype=np.int64)
+            if conversation is not None:
+                if (images := conversation.text.images) is not None:
+                    pictures = [placing(s[:2], len(t), p, images) for s, t in zip(shapes, tiles, strict=True)]
+                ids = conversation.ids(query.question, pictures, style=how.prompt_style)
+                check_prompt(ids, pictures, conversation.text)
+            self._prompts[shapes] = pictures, ids
+        keys = [hashlib.sha256(np.ascontiguousarray(tile).data).digest() for t in tiles for tile in t]
+        return _Ready(Prepared(number, query, tiles, *self._prompts[shapes]), keys)
+
+    def _pictures(self, how: HowToAsk) -> list[Picture]:
+        """The sample's pictures, decoded once."""
+        if self._decoded is None:
+            p, path, most = self._preprocess, how.image_path, how.max_pixels
+            try:
+                self._decoded = [
+                    decode(i.read(), orientation=p.orientation, alpha=p.alpha, image_path=path, max_pixels=most)
+                    for i in self._cells.query.images
+                ]
+            except SampleError as error:
+                self._decoded = why(error)
+            else:
+                self._plain = same(self._decoded, self._cells.query, how)
+        if isinstance(self._decoded, str):
+            raise SampleError(self._decoded)
+        return self._decoded
+
+
+def _shape(one: _Ready) -> Any:
+    """Cells of one shape go together."""
+    p = one.prepared
+    return len(p.ids), p.tiles[0].shape[1:] if p.tiles else ()
