@@ -33,6 +33,8 @@ SHOWN = 12
 """Most frequent values of one fact that are told apart."""
 OTHERS = "others"
 GROUPS = ("container", "quality", "pixels")
+LEVELS = 4
+"""In which files are alike, see `_likeness`."""
 _CHUNK = 50
 
 
@@ -130,7 +132,7 @@ def guesser(files: Sequence[tuple[str, ...]], forged: Sequence[bool]) -> tuple[f
     for side in (False, True):
         own = np.flatnonzero(labels == side)
         fold[generator.permutation(own)] = np.arange(len(own)) % FOLDS
-    score = _scores([_likeness(f) for f in files], labels, fold)
+    score = _scores(files, labels, fold)
     cell, first = _cells(fold, score)
     real, fakes = (np.bincount(cell[labels == side], minlength=len(first)) for side in (False, True))
     drawn = []
@@ -151,24 +153,25 @@ def _likeness(facts: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 
 def _scores(
-    levels: list[list[tuple[str, ...]]], labels: NDArray[np.bool_], fold: NDArray[np.int64]
+    files: Sequence[tuple[str, ...]], labels: NDArray[np.bool_], fold: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """P(forged) of each file from the files of the other folds, in whole percent: float64 [n]."""
-    counts: list[Counter[tuple[str, ...]]] = [Counter() for _ in range(2)]
-    own: list[list[Counter[tuple[str, ...]]]] = [[Counter() for _ in range(2)] for _ in range(FOLDS)]
-    for alike, label, number in zip(levels, labels.tolist(), fold.tolist(), strict=True):
-        for key in alike:
-            counts[label][key] += 1
-            own[number][label][key] += 1
-    base = [float(labels[fold != number].mean()) for number in range(FOLDS)]
-    found = np.empty(len(levels))
-    for place, (alike, number) in enumerate(zip(levels, fold.tolist(), strict=True)):
-        share = base[number]
-        for key in alike:
-            real, forged = (counts[side][key] - own[number][side][key] for side in (False, True))
-            share = (forged + PRIOR * share) / (real + forged + PRIOR)
-        found[place] = round(share, 2)
-    return found
+    alike = {facts: _likeness(facts) for facts in set(files)}
+    share = np.array([labels[fold != number].mean() for number in range(FOLDS)])[fold]
+    for level in range(LEVELS):
+        numbers: dict[tuple[str, ...], int] = {}
+        number = {facts: numbers.setdefault(keys[level], len(numbers)) for facts, keys in alike.items()}
+        key = np.array([number[facts] for facts in files])
+        # Of each class by key and fold; those of the file's own fold are left out.
+        real, forged = (
+            np.bincount(FOLDS * key[labels == side] + fold[labels == side], minlength=FOLDS * len(numbers))
+            for side in (False, True)
+        )
+        real, forged = (
+            tally.reshape(-1, FOLDS).sum(axis=1)[key] - tally[FOLDS * key + fold] for tally in (real, forged)
+        )
+        share = (forged + PRIOR * share) / (real + forged + PRIOR)
+    return share.round(2)
 
 
 def _cells(fold: NDArray[np.int64], score: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -102,8 +102,8 @@ def _draw(generator: np.random.Generator, tally: NDArray[np.int64]) -> Callable[
     total = int(tally.sum())
     if total > 32 * len(tally):
         return lambda: generator.multinomial(total, tally / total)
-    level = np.repeat(np.arange(len(tally), dtype=np.int32), tally)
-    return lambda: np.bincount(level[generator.integers(0, total, total, dtype=np.int32)], minlength=len(tally))
+    level = np.repeat(np.arange(len(tally)), tally)
+    return lambda: np.bincount(level.take(generator.integers(0, total, total)), minlength=len(tally))
 
 
 def difference_interval(lost: int, won: int, both: int) -> Interval | None:
