@@ -44,7 +44,7 @@ class DeviceProfile:
     """Threads within one operator; None leaves the runtime's default (one per physical core)."""
     spinning: bool = True
     """Whether a thread that waits for the next operator of a graph stays awake. It saves its waking on a quiet
-    machine, and takes the core from who works on a busy one. Between graphs none does."""
+    machine, and takes the core from who works on a busy one. Behind a graph it lasts a few milliseconds."""
     context_tokens: int | None = None
     """Tokens of prompt and answer that compiled plans have room for; None: the model's context, at most 4096."""
     memory_kind: Literal["system", "unified", "discrete"] | None = None

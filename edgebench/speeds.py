@@ -176,7 +176,7 @@ def write_choice(forms: Mapping[str, Artifact], found: dict[str, Any]) -> None:
         decoder, own = artifact.manifest.decoder, [r for r in found["rows"] if r["form"] == form]
         if decoder is None or not own:
             continue
-        prefill = decoder.prefill.partition(MEASURED)[0] + MEASURED + statement(form, own, found)
+        prefill = (decoder.prefill.partition(MEASURED)[0] or "as exported") + MEASURED + statement(form, own, found)
         try:
             write_manifest(artifact.folder, replace(artifact.manifest, decoder=replace(decoder, prefill=prefill)))
         except OSError as error:

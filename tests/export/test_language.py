@@ -215,6 +215,14 @@ def test_precisions_side_by_side_by_one_command(cli: Cli, tmp_path: Path) -> Non
         assert said.count("not chosen") == (number != best)
         assert f"ort {row['prefill_tokens_s']:.0f}" in said
     assert cli(*asked, "--speed", "--engine", "nonsense").code == 2
+    # A long prompt is read in pieces; several at once are not, and the answers are the same.
+    for form in ("fp32-ort", "int8-ort"):
+        with OrtEngine(read_artifact(cli.folder / "language-precisions" / form), load_profile("cpu-1-thread"), {}) as engine:  # fmt: skip
+            ids, none = np.random.default_rng(0).integers(3, 80, 450), np.zeros((0, 128), np.float32)
+            whole = engine.prefill_batch(np.stack([ids, ids]), none)[0]
+            in_pieces = engine.prefill(ids, none)
+            np.testing.assert_allclose(in_pieces, whole, atol=1e-4)
+            np.testing.assert_allclose(engine.prefill(ids, none, keep=17), in_pieces, atol=1e-4)
     shown = cli(*asked)
     assert shown.code == 0
     assert "int8-ort" in shown.out
