@@ -77,9 +77,10 @@ def clip_checkpoint(folder: Path, given: Path | None) -> tuple[Path, Path]:
     return target, probe
 
 
-def exported(folder: Path, name: str, precision: str, given: argparse.Namespace) -> Path | None:
-    """The artifact of a detector; None where its weights are not at hand."""
-    target = folder / f"{name}-{precision}"
+def exported(folder: Path, name: str, precision: str, engine: str, given: argparse.Namespace) -> Path | None:
+    """The artifact of a detector in the dialect that suits the engine; None where its weights are not at hand."""
+    dialect = "ort" if name == CLIP and engine == "ort" else "portable"
+    target = folder / f"{name}-{precision}-{dialect}"
     if (target / "manifest.json").exists():
         return target
     ask: list[object]
@@ -96,7 +97,7 @@ def exported(folder: Path, name: str, precision: str, given: argparse.Namespace)
             "--probe",
             probe,
             "--dialect",
-            "portable",
+            dialect,
         ]
     else:
         file = next(iter(sorted(given.detectors.rglob(load_recipe(name).weights_file or ""))), None)
@@ -133,8 +134,10 @@ def main() -> int:
         runs = []
         for name in wanted:
             for precision in PRECISIONS.get(name, ("fp32",)):
-                artifact = exported(folder, name, precision, given)
-                for engine in given.engines.split(",") if artifact is not None else ():
+                for engine in given.engines.split(","):
+                    artifact = exported(folder, name, precision, engine, given)
+                    if artifact is None:
+                        continue
                     run = folder / f"run-{name}-{precision}-{engine}"
                     again = ["--resume"] if (run / "run.json").exists() else []
                     edgebench("run", artifact, "--engine", engine, "--bench", "packed", "--data", data,

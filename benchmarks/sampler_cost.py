@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from edgebench.host_files import host_root
 from edgebench.sensors.energy import Rapl, Unsupported
-from edgebench.sensors.files import host_root
 from edgebench.sensors.watch import PERIOD_S, Watch
 
 

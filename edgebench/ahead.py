@@ -12,8 +12,7 @@ import contextlib
 import itertools
 import sys
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgebench.apart import Died
 from edgebench.desk import Desk
@@ -36,8 +35,7 @@ SIZE = 1024
 can be sent while the engine's process waits for its answers to be read."""
 
 
-@dataclass(frozen=True)
-class _Put:
+class _Put(NamedTuple):
     """A sample that is under way; without a query its record is finished."""
 
     sample: Sample
@@ -117,10 +115,10 @@ class AheadDesk(Desk):
 
     def _received(self, record: Record, worker: Worker) -> Record:
         """The record with the next answer."""
-        reply, asked_unix_ns, took_ns = worker.receive_ahead()
-        self._peaks[MODEL] = reply
-        record = record.but(**self._together(), asked_unix_ns=asked_unix_ns, took_ns=took_ns)
-        return self._filled(record, reply.answer, reply.error)
+        answer, error, seen = worker.receive_ahead()
+        if answer is None:
+            return self._filled(record.but(**seen), None, error)
+        return self._judged(record.but(**seen, **answer))
 
     def _lost(self, sample: Sample, death: Died) -> None:
         del self._staff.workers[MODEL]

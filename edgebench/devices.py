@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgebench.errors import one_line
+from edgebench.host_files import text
 
 FEATURES: dict[str, dict[str, tuple[str, ...]]] = {
     "x86": {
@@ -102,7 +103,7 @@ def governor(root: Path = Path("/")) -> str | None:
     """The governor and highest clock of each kind of core, by cpufreq."""
     found = set()
     for folder in root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq"):
-        name, most = _text(folder / "scaling_governor"), _text(folder / "scaling_max_freq")
+        name, most = text(folder / "scaling_governor"), text(folder / "scaling_max_freq")
         if name is not None:
             found.add(name + (f" up to {int(most) / 1e3:.0f} MHz" if most and most.isdigit() else ""))
     return ", ".join(sorted(found)) or None
@@ -110,11 +111,11 @@ def governor(root: Path = Path("/")) -> str | None:
 
 def nvpmodel(root: Path = Path("/")) -> str | None:
     """A Jetson's power mode: its number, and its name where nvpmodel.conf lists it."""
-    status = re.search(r"pmode:(\d+)", _text(root / "var/lib/nvpmodel/status") or "")
+    status = re.search(r"pmode:(\d+)", text(root / "var/lib/nvpmodel/status") or "")
     if status is None:
         return None
     mode = int(status[1])
-    name = re.search(rf"POWER_MODEL\s+ID={mode}\s+NAME=(\S+)", _text(root / "etc/nvpmodel.conf") or "")
+    name = re.search(rf"POWER_MODEL\s+ID={mode}\s+NAME=(\S+)", text(root / "etc/nvpmodel.conf") or "")
     return f"{mode}" + ("" if name is None else f" ({name[1]})")
 
 
@@ -123,9 +124,9 @@ def power_mode(root: Path = Path("/")) -> str | None:
     found = []
     if (mode := nvpmodel(root)) is not None:
         found.append(f"nvpmodel {mode}")
-    if (profile := _text(root / "sys/firmware/acpi/platform_profile")) is not None:
+    if (profile := text(root / "sys/firmware/acpi/platform_profile")) is not None:
         found.append(f"platform profile {profile}")
-    online = [_text(p) for p in root.glob("sys/class/power_supply/*/online")]
+    online = [text(p) for p in root.glob("sys/class/power_supply/*/online")]
     if "0" in online and "1" not in online:
         found.append("on battery")
     return ", ".join(found) or None
@@ -136,7 +137,7 @@ def accelerators(root: Path = Path("/")) -> dict[str, str]:
     found = {}
     for pattern in ("sys/class/drm/renderD*", "sys/class/accel/accel*"):
         for path in sorted(root.glob(pattern)):
-            driver = re.search(r"^DRIVER=(.+)$", _text(path / "device/uevent") or "", re.MULTILINE)
+            driver = re.search(r"^DRIVER=(.+)$", text(path / "device/uevent") or "", re.MULTILINE)
             folder = "dri" if path.name.startswith("render") else "accel"
             found[f"/dev/{folder}/{path.name}"] = "unknown driver" if driver is None else driver[1]
     for path in sorted(root.glob("dev/nvhost-gpu")):
@@ -146,9 +147,9 @@ def accelerators(root: Path = Path("/")) -> dict[str, str]:
 
 def nvidia(root: Path = Path("/")) -> Nvidia:
     """What the driver's files say, without its library."""
-    version = re.search(r"Module(?: for \S+)?\s+(\d+[\d.]+)", _text(root / "proc/driver/nvidia/version") or "")
+    version = re.search(r"Module(?: for \S+)?\s+(\d+[\d.]+)", text(root / "proc/driver/nvidia/version") or "")
     names = [
-        re.search(r"^Model:\s*(.+)$", _text(path) or "", re.MULTILINE)
+        re.search(r"^Model:\s*(.+)$", text(path) or "", re.MULTILINE)
         for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
     return Nvidia(driver=None if version is None else version[1], gpus=tuple(Gpu(n[1].strip()) for n in names if n))
@@ -208,7 +209,7 @@ def _gpu(lib: Any, number: int) -> Gpu:
 
 def _features(root: Path) -> dict[str, bool] | None:
     """Those that every core has."""
-    lines = [line.partition(":") for line in (_text(root / "proc/cpuinfo") or "").splitlines()]
+    lines = [line.partition(":") for line in (text(root / "proc/cpuinfo") or "").splitlines()]
     for key, kind in (("flags", "x86"), ("Features", "arm")):
         cores = [set(words.split()) for name, _, words in lines if name.strip() == key]
         if cores:
@@ -220,20 +221,13 @@ def _features(root: Path) -> dict[str, bool] | None:
 
 def _physical_cores(root: Path) -> int | None:
     paths = root.glob("sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list")
-    return len({_text(path) for path in paths}) or None
+    return len({text(path) for path in paths}) or None
 
 
 def _quota(root: Path) -> float | None:
     """By cgroup. v2: '200000 100000' is two cores, 'max 100000' no limit. v1 has two files, and -1 for no limit."""
-    words = (_text(root / "sys/fs/cgroup/cpu.max") or "").split()
+    words = (text(root / "sys/fs/cgroup/cpu.max") or "").split()
     if len(words) != 2:
         folder = root / "sys/fs/cgroup/cpu"
-        words = [_text(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        words = [text(folder / f"cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
     return int(words[0]) / int(words[1]) if all(w.isdigit() and int(w) for w in words) else None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip("\0\n ")
-    except OSError:
-        return None

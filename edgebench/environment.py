@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebench import __version__
+from edgebench.host_files import text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +53,7 @@ def describe_host() -> Host:
         cpu=_cpu_name(),
         logical_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_bytes=_memory_bytes(),
-        device_model=_text("/proc/device-tree/model"),
+        device_model=text(Path("/proc/device-tree/model")),
         python=platform.python_version(),
         edgebench=__version__,
         packages=installed(PACKAGES),
@@ -76,7 +77,7 @@ def peak_memory_bytes() -> tuple[int | None, str]:
     `VmHWM` starts anew when a program is executed; `ru_maxrss` may carry the parent's figure over, so it is
     only read where there is no /proc.
     """
-    for line in (_text("/proc/self/status") or "").splitlines():
+    for line in (text(Path("/proc/self/status")) or "").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024, "VmHWM of the engine process"
     try:
@@ -89,7 +90,7 @@ def peak_memory_bytes() -> tuple[int | None, str]:
 
 def current_memory_bytes() -> int | None:
     """Resident memory of this process now, in bytes; None where it cannot be read."""
-    for line in (_text("/proc/self/status") or "").splitlines():
+    for line in (text(Path("/proc/self/status")) or "").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return None
@@ -177,7 +178,7 @@ class MemoryWatch:
 
 def memory_kills() -> int | None:
     """How many processes of this system the kernel has ended for want of memory (Linux); None where it is unknown."""
-    for line in (_text("/proc/vmstat") or "").splitlines():
+    for line in (text(Path("/proc/vmstat")) or "").splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill":
             return int(value)
@@ -209,7 +210,7 @@ def _kibibytes(status: bytes, name: bytes) -> int | None:
 
 
 def _cpu_name() -> str | None:
-    for line in (_text("/proc/cpuinfo") or "").splitlines():
+    for line in (text(Path("/proc/cpuinfo")) or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in {"model name", "Model"} and value.strip():
             return value.strip()
@@ -221,7 +222,7 @@ def cpu_identity() -> str:
     features = sorted(
         {
             word
-            for line in (_text("/proc/cpuinfo") or "").splitlines()
+            for line in (text(Path("/proc/cpuinfo")) or "").splitlines()
             if line.partition(":")[0].strip() in {"flags", "Features"}
             for word in line.partition(":")[2].split()
         }
@@ -237,16 +238,9 @@ def _memory_bytes() -> int | None:
         return None
 
 
-def _text(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
-    except OSError:
-        return None
-
-
 def available_memory_bytes() -> int | None:
     """Memory that could be taken without swapping (Linux: MemAvailable); None where the system does not say."""
-    for line in (_text("/proc/meminfo") or "").splitlines():
+    for line in (text(Path("/proc/meminfo")) or "").splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024

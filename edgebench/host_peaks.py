@@ -18,10 +18,10 @@ import numpy as np
 
 from edgebench.environment import available_memory_bytes, describe_host
 from edgebench.errors import EngineError, one_line
+from edgebench.host_files import text
 from edgebench.metrics.validity import BUSY_CORES
 from edgebench.profiles import DeviceProfile, Figure
 from edgebench.sensors.conditions import OwnTime, busy_s
-from edgebench.sensors.files import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

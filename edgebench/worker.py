@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from edgebench import errors
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
     from edgebench.manifest import Artifact
     from edgebench.profiles import DeviceProfile
+
+
+_ANSWER = tuple(field.name for field in fields(Answer))
+_SEEN = ("peak_memory_bytes", "peak_anonymous_bytes", "peak_file_backed_bytes", "asked_unix_ns", "took_ns")
+"""Of an answer that was asked for ahead, as a record names it."""
 
 
 @dataclass(frozen=True)
@@ -170,14 +175,15 @@ class Worker:
         """
         self._process.send(queries)
 
-    def receive_ahead(self) -> tuple[Reply, int, int]:
-        """The next answer, blocking; the Unix time at which the process began with it, and how long it took, in ns.
+    def receive_ahead(self) -> tuple[dict[str, Any] | None, str | None, dict[str, int | None]]:
+        """The next answer, blocking: its fields, or the reason why there is none; the peaks, and when it was begun with.
 
         Raises:
             Died: as of `ask`.
         """
-        plain, asked_unix_ns, took_ns = self._process.receive("while it answered", self._limits.question_s)
-        return _reply(*plain), asked_unix_ns, took_ns
+        (answer, error, *peaks), *when = self._process.receive("while it answered", self._limits.question_s)
+        found = None if answer is None else dict(zip(_ANSWER, answer, strict=True))
+        return found, error, dict(zip(_SEEN, (*peaks, *when), strict=True))
 
     def ask_all(self, queries: tuple[Query, ...]) -> WindowReply:
         """A window of questions, blocking.

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "edgebench"
 LAYERS = [
     ["errors", "__init__"],
-    ["config", "registry", "places", "wording", "work"],
+    ["config", "registry", "places", "host_files", "wording", "work"],
     [
         *("manifest", "environment", "profiles", "cache", "forged", "endpoint", "devices"),
         *("trace", "lock", "lines", "windows", "subset", "lookahead"),

@@ -76,6 +76,9 @@ def test_the_exact_calls_of_the_agent(tmp_path: Path, demo_artifact: Path, monke
     scores = found["scores"]["mmfakebench"]
     assert scores["calls"]["samples_by_calls"] == {3: 1, 6: 4}
     assert scores["knowledge"]["lookups"] == {"found": 5}
+    for name in ("prompt", "reused"):
+        counted = [sum(c[f"{name}_tokens"] for c in r["trace"]) for r in records]
+        assert scores["calls"][f"{name}_tokens_per_sample"] == sum(counted) / 5
     assert (scores["match_rate"], found["summary"]["accuracy"]) == (1.0, 0.8)
     assert scores["multiclass"]["confusion"]["visual"]["original"] == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +41,9 @@ def show(tables: list[Table], value: dict[str, Any], *, as_json: bool) -> None:
 class Bar:
     """A progress bar on stderr that vanishes when it ends, and is absent where stderr is no terminal."""
 
+    PERIOD_S = 0.1
+    """It is drawn no more often."""
+
     def __init__(self, what: str) -> None:
         from rich.console import Console
         from rich.progress import (
@@ -61,7 +65,7 @@ class Bar:
         )
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._progress.add_task(what, total=None)
-        self._what, self._failed = what, 0
+        self._what, self._failed, self._done, self._due = what, 0, 0, 0.0
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -82,10 +86,15 @@ class Bar:
 
     def begin(self, total: int, done: int) -> None:
         """So many in all, so many already done."""
+        self._done = done
         self._progress.update(self._task, total=total, completed=done)
 
     def advance(self, failed: bool) -> None:
         """One more."""
         self._failed += failed
+        self._done += 1
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + self.PERIOD_S
         shown = f"{self._what} ({self._failed} failed)" if self._failed else self._what
-        self._progress.update(self._task, advance=1, description=shown)
+        self._progress.update(self._task, completed=self._done, description=shown)

@@ -14,6 +14,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from edgebench.errors import EngineError
+from edgebench.lock import lock
 from edgebench.places import cache_folder
 
 if TYPE_CHECKING:
@@ -81,10 +82,7 @@ def first_writable(places: Sequence[Path], what: str, hint: str) -> Path:
 def locked(place: Path) -> Iterator[None]:
     """One maker at a time; the lock ends with its process."""
     with (place / "lock").open("ab") as stream:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        lock(stream, wait=True)
         yield
 
 

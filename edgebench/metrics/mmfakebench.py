@@ -114,6 +114,8 @@ class Tally:
         self._knowledge: Counter[str] = Counter()
         self._lookup_ns: list[int] = []
         self._total_ns: list[int] = []
+        self._prompts: list[tuple[int, int]] = []
+        """Of each sample: tokens of all prompts, and those of them whose cache was there from the call before."""
 
     def add(self, record: Record, answer: str | None) -> None:
         """Count one answered sample; those of other benchmarks are left alone."""
@@ -142,6 +144,9 @@ class Tally:
         self._calls[len(record.trace) or 1] += 1
         if "total" in record.stages_ns:
             self._total_ns.append(record.stages_ns["total"])
+        tokens = [(c.prompt_tokens, c.reused_tokens) for c in record.trace if c.prompt_tokens is not None]
+        if tokens and all(reused is not None for _, reused in tokens):
+            self._prompts.append((sum(n for n, _ in tokens), sum(reused or 0 for _, reused in tokens)))
         for call in record.trace:
             self._steps[call.step] += 1
             self._unread[call.step] += read_step("strict", call) == NO_ANSWER
@@ -186,6 +191,8 @@ class Tally:
                 "samples_by_calls": dict(sorted(self._calls.items())),
                 "steps": dict(self._steps),
                 "unread_conclusions": {step: n for step, n in self._unread.items() if n},
+                "prompt_tokens_per_sample": float(np.mean([n for n, _ in self._prompts])) if self._prompts else None,
+                "reused_tokens_per_sample": float(np.mean([n for _, n in self._prompts])) if self._prompts else None,
                 "seconds_per_sample": float(np.mean(self._total_ns)) / 1e9 if self._total_ns else None,
             },
             "knowledge": {

@@ -85,10 +85,11 @@ def _group(title: str, rows: dict[str, Any]) -> Table:
             percent(row["accuracy"]),
             percent(row["binary_accuracy"], row["binary_interval"]),
             percent(row["called_forged"]),
+            str(row["unmatched"]),
         )
         for name, row in rows.items()
     )
-    columns = (title.lower(), "samples", "accuracy, four classes", "accuracy, real/fake", "called fake")
+    columns = (title.lower(), "samples", "accuracy, four classes", "accuracy, real/fake", "called fake", "no class")
     return Table(title, columns, shown, "95 % Wilson intervals")
 
 
@@ -99,6 +100,9 @@ def _calls(scores: dict[str, Any]) -> Table:
         ("samples by number of calls", ", ".join(f"{k}: {n}" for k, n in calls["samples_by_calls"].items())),
         ("model time a sample", _seconds(calls["seconds_per_sample"])),
     ]
+    if calls["prompt_tokens_per_sample"] is not None:
+        both = f"{calls['prompt_tokens_per_sample']:.0f}, {calls['reused_tokens_per_sample']:.0f}"
+        rows.append(("tokens of a sample's prompts, of them there from the call before", both))
     if calls["steps"]:
         rows.append(("steps", ", ".join(f"{step} {n}" for step, n in calls["steps"].items())))
         unread = ", ".join(f"{step} {n}" for step, n in calls["unread_conclusions"].items())

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from edgebench.sensors.files import number, text
+from edgebench.host_files import number, text
 
 TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 PI_BITS = {0: "undervoltage", 1: "CPU clock capped", 2: "throttled", 3: "soft temperature limit"}

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from edgebench.sensors.files import number, text
+from edgebench.host_files import number, text
 from edgebench.sensors.nvml import NoNvml, Nvml
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgebench.sensors.files import number, text
+from edgebench.host_files import number, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

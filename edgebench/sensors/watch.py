@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from edgebench import devices
 from edgebench.errors import EdgebenchError, UsageError
+from edgebench.host_files import host_root
 from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Unsupported, open_source
-from edgebench.sensors.files import host_root
 from edgebench.sensors.nvml import NoNvml, Nvml
 from edgebench.sensors.observation import CONDITIONS, Observation
 from edgebench.sensors.power_log import POWER, read_power_log, write_power_log

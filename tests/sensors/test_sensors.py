@@ -14,6 +14,7 @@ from edgebench import devices
 from edgebench.errors import DataError, UsageError
 from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Rails, Rapl, Unsupported, open_source
+from edgebench.sensors.nvml import NoNvml, Nvml
 from edgebench.sensors.power_log import PowerLog, read_power_log, write_power_log
 from edgebench.sensors.watch import check_energy
 from tests.sensors import trees
@@ -160,3 +161,57 @@ def test_own_time_is_that_of_the_whole_family_and_of_no_other() -> None:
     assert 1 not in own.pids()
     assert memory.pss_bytes(Path("/proc"), [os.getpid()]) is not None
     assert memory.pss_bytes(Path("/proc"), [2**22 + 1]) is None
+
+
+def test_nvml_in_the_library_s_own_names_and_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU is here: each call that is made exists in nvidia-ml-py, and answers as nvml.h says."""
+    library = pytest.importorskip("pynvml")
+    unsupported = library.NVMLError(library.NVML_ERROR_NOT_SUPPORTED)
+
+    class Process:
+        def __init__(self, pid: int, used: int | None) -> None:
+            self.pid, self.usedGpuMemory = pid, used
+
+    says = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetHandleByIndex": lambda index: ("index", index),
+        "nvmlDeviceGetHandleByUUID": lambda uuid: ("uuid", uuid),
+        "nvmlDeviceGetName": lambda gpu: f"GPU {gpu[1]}",
+        "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: 12_345,
+        "nvmlDeviceGetClockInfo": lambda gpu, kind: {library.NVML_CLOCK_SM: 1980}[kind],
+        "nvmlDeviceGetTemperature": lambda gpu, kind: {library.NVML_TEMPERATURE_GPU: 71}[kind],
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: (
+            library.nvmlClocksThrottleReasonSwPowerCap | library.nvmlClocksThrottleReasonHwThermalSlowdown
+        ),
+        "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [Process(7, 100), Process(8, None), Process(9, 1000)],
+    }
+    for name, answer in says.items():
+        monkeypatch.setattr(library, name, answer)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    gpu = Nvml()
+    assert gpu.name == "GPU 1"
+    assert gpu.joules() == pytest.approx(12.345)
+    assert (gpu.clock_mhz(), gpu.temperature_c()) == (1980, 71)
+    assert gpu.held_back() == ["GPU: hardware thermal slowdown"], "a power cap is its normal work"
+    assert gpu.process_bytes({7, 8}) == 100
+    assert gpu.process_bytes({8, 10}) is None, "a process that NVML gives no size is unknown, not 0"
+    source, _ = open_source("auto", Path("/nowhere"), gpu=True)
+    assert source is not None
+    assert (source.name, source.scope, source.joules()) == ("nvml", "GPU 1", pytest.approx(12.345))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-5e")
+    assert Nvml().name == "GPU GPU-5e"
+
+    def refuse(*_: object) -> None:
+        raise unsupported
+
+    for name in says:
+        if name not in {"nvmlInit", "nvmlDeviceGetName"} and "Handle" not in name:
+            monkeypatch.setattr(library, name, refuse)
+    old = Nvml()
+    assert (old.joules(), old.clock_mhz(), old.temperature_c(), old.held_back(), old.process_bytes({7})) == (
+        None, None, None, [], None)  # fmt: skip
+    with pytest.raises(Unsupported, match="counts no energy"):
+        open_source("nvml", Path("/nowhere"), gpu=True)
+    monkeypatch.setattr(library, "nvmlInit", refuse)
+    with pytest.raises(NoNvml, match="NVML: "):
+        Nvml()

@@ -1,6 +1,7 @@
 """Published classifiers as torch modules, with the loaders of their published weights.
 
 Every module takes float32 [N, 3, H, W], RGB, normalised as its recipe says, and gives P(forged) [N] in [0, 1].
+HAMMER reads a caption too: it is in no row here, but a family of its own.
 """
 
 NETWORKS: dict[str, str] = {
