@@ -1,9 +1,9 @@
 """One sample under several perturbations, answered without a clock: what they share is made once.
 
 The pictures are decoded once, and the prompt's tokens are found once. A perturbation that leaves the pictures as they
-were takes the answer to the plain ones; equal pictures are answered once, equal tiles seen once. Perturbations whose
-prompts and tiles have one shape go together, as offline questions do. The engine works while a thread makes the next
-pictures ready, so that no time would be one question's own: none is kept.
+were takes the answer to the plain ones; equal pictures are answered once, equal tiles seen once, and single tiles of
+several perturbations together. The engine works while a thread makes the next pictures ready, so that no time would be
+one question's own: none is kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgebench.engines.base import Batched
     from edgebench.manifest import Preprocess
     from edgebench.prompts.conversation import Conversation
     from edgebench.runner import Answer, HowToAsk, Query
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
     Picture = NDArray[np.uint8]
 
 AT_ONCE = 5
-"""Tiles, of one cell at least, in one call of the engine. On a CPU more of them gain nothing: of the demo model on one
-thread 25 cells of one tile take 92 ms by fives and 107 ms alone, of eight tiles 1071 and 978 ms."""
-CACHE_BYTES = 256 << 20
-"""Of keys and values, for the cells in one call; a model that needs more of them is asked one cell at a time."""
+"""Tiles, of one cell at least, in one call of the vision graph. On a CPU more of them gain nothing: of the demo model on
+one thread 25 tiles take 40 ms by fives, 43 ms at once and 49 ms alone, but 25 times eight tiles least as eights.
+
+Prompts are read one by one: several at once gain little, and change last bits at some lengths."""
 FEATURE_BYTES = 64 << 20
 """Of the features of tiles that may come again within the sample."""
 
@@ -67,6 +66,8 @@ class _Ready:
 
 class CellRunner(BatchRunner):
     """A runner that is also asked about one sample under several perturbations."""
+
+    _same_together: bool | None = None
 
     def ask_cells(self, cells: Cells) -> Iterator[dict[int, Outcome]]:
         """Answer them: number of a cell -> answer or reason, a few at a time, each once."""
@@ -107,23 +108,12 @@ class CellRunner(BatchRunner):
                 elif isinstance(made, int):
                     equals.setdefault(made, []).append(number)
                 else:
-                    if group and (_shape(group[0]) != _shape(made) or len(group) >= self._most(made)):
+                    if group and (sum(len(one.tile_keys) for one in [*group, made]) > AT_ONCE):
                         yield told(self._answered(group))
                         group = []
                     group.append(made)
             if group:
                 yield told(self._answered(group))
-
-    def _most(self, one: _Ready) -> int:
-        """How many cells go into one call."""
-        if not self.can_batch:
-            return 1
-        d = None if self.artifact is None else self.artifact.manifest.decoder
-        if d is None:
-            return AT_ONCE
-        tiles = max(1, len(one.tile_keys))
-        row = 2 * d.layers * d.kv_heads * d.head_dim * np.dtype(d.cache_dtype).itemsize * len(one.prepared.ids)
-        return max(1, min(AT_ONCE // tiles, CACHE_BYTES // row))
 
     def _answered(self, group: list[_Ready]) -> dict[int, Outcome]:
         try:
@@ -134,41 +124,57 @@ class CellRunner(BatchRunner):
             return {number: found for one in group for number, found in self._answered([one]).items()}
 
     def _asked(self, group: list[_Ready]) -> dict[int, Outcome]:
-        batch = [one.prepared for one in group]
         if self.conversation is None:
-            return dict(zip((one.number for one in batch), self._batch(batch), strict=True))
-        text, engine = self.conversation.text, cast("Batched", self.engine)
-        features = chosen(self._look(group), [p for one in batch for p in one.pictures])
-        ids = np.stack([one.ids for one in batch])
-        first = engine.prefill_batch(ids, features) if len(batch) > 1 else self.engine.prefill(ids[0], features)[None]
-        said: list[tuple[list[int], str]] = [([], "logits")] * len(batch)
-        if self.how.scoring != "logits" and len(batch) > 1:
-            said = self._generate_all(engine, first, ids.shape[1], text)
-        elif self.how.scoring != "logits":
-            said = [self._generate(first[0], ids.shape[1], text)]
-        return {
-            one.number: self._said(one, logits, *words, self.conversation)
-            for one, logits, words in zip(batch, first, said, strict=True)
-        }
+            return {one.prepared.number: self._batch([one.prepared])[0] for one in group}
+        found, begin, features = {}, 0, self._look(group)
+        for one in (r.prepared for r in group):
+            tiles = len(features) if not one.pictures else begin + sum(p.tiles for p in one.pictures)
+            own = chosen(np.concatenate(features[begin:tiles]), one.pictures) if one.pictures else self._none()
+            begin = tiles
+            first = self.engine.prefill(one.ids, own)
+            tokens: tuple[list[int], str] = ([], "logits")
+            if self.how.scoring != "logits":
+                tokens = self._generate(first, len(one.ids), self.conversation.text)
+            found[one.number] = self._said(one, first, *tokens, self.conversation)
+        return found
 
-    def _look(self, group: list[_Ready]) -> NDArray[np.float32]:
-        """The features of all tiles in order; a tile that the engine has seen in this sample is not seen again."""
+    def _none(self) -> NDArray[np.float32]:
+        return np.zeros((0, self._hidden()), dtype=np.float32)
+
+    def _look(self, group: list[_Ready]) -> list[NDArray[np.float32]]:
+        """The features of each tile, in order; one that the engine has seen in this sample is not seen again."""
         keys = [key for one in group for key in one.tile_keys]
-        if not keys:
-            return np.zeros((0, self._hidden()), dtype=np.float32)
         tiles = [tile for one in group for picture in one.prepared.tiles for tile in picture]
+        if not self._free(tiles):
+            sizes = [len(one.tile_keys) for one in group]
+            cuts = np.cumsum(sizes)[:-1]
+            return [f for some in np.split(np.arange(len(tiles)), cuts) for f in self._see([tiles[k] for k in some])]
         new = {key: tile for key, tile in zip(keys, tiles, strict=True) if key not in self._features}
         found = {key: self._features[key] for key in keys if key in self._features}
-        if new:
-            seen = self.engine.see(np.stack(list(new.values())))
-            found |= dict(zip(new, seen.reshape(len(new), -1, seen.shape[-1]), strict=True))
+        found |= dict(zip(new, self._see(list(new.values())), strict=True))
         for key in dict.fromkeys(keys):
             self._features[key] = found[key]
             self._features.move_to_end(key)
-        most = max(1, FEATURE_BYTES // next(iter(found.values())).nbytes)
-        while len(self._features) > most:
+        while len(self._features) > 1 and sum(f.nbytes for f in self._features.values()) > FEATURE_BYTES:
             self._features.popitem(last=False)
-        return np.concatenate([found[key] for key in keys])
+        return [found[key] for key in keys]
+
+    def _see(self, tiles: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        """The features of each tile, float32 [tokens, hidden], by one call of the engine."""
+        if not tiles:
+            return []
+        seen = self.engine.see(np.stack(tiles))
+        return list(seen.reshape(len(tiles), -1, seen.shape[-1]))
+
+    def _free(self, tiles: list[NDArray[np.float32]]) -> bool:
+        """Whether tiles may go together in any way: with an engine that gives each the same features to the last bit.
+
+        It is tried once, with the first tiles that are more than one.
+        """
+        if self._same_together is None and len(tiles) > 1:
+            together, alone = self._see(tiles), [self._see([tile])[0] for tile in tiles]
+            self._same_together = all(map(np.array_equal, together, alone))
+        return self._same_together is True
 
 
 class _Maker:
@@ -231,9 +237,3 @@ class _Maker:
         if isinstance(self._decoded, str):
             raise SampleError(self._decoded)
         return self._decoded
-
-
-def _shape(one: _Ready) -> Any:
-    """Cells of one shape go together."""
-    p = one.prepared
-    return len(p.ids), p.tiles[0].shape[1:] if p.tiles else ()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgebench.cells import AT_ONCE
 from edgebench.errors import UsageError
 from edgebench.media.perturb import LEVELS, PROTOCOL, Perturbation
 from edgebench.pipeline import run_side_by_side
@@ -48,7 +47,7 @@ def robustness(plan: RunPlan, artifacts: Sequence[Artifact | None], progress: Pr
     for artifact, folder in zip(artifacts, _folders(plan, artifacts), strict=True):
         clean = replace(plan, artifact=artifact, protocol=None, output=folder / CLEAN)
         # A model that is elsewhere is asked one question at a time, and has nothing to share.
-        cell = clean if plan.endpoint else replace(clean, scenario="offline", batch=AT_ONCE)
+        cell = clean if plan.endpoint else replace(clean, scenario="offline", batch=1)
         plans = [replace(cell, perturb=str(p), output=folder / f"{p.name}-{p.level}") for p in cells]
         found.append(run_side_by_side([clean, *plans], progress))
     return found

@@ -6,6 +6,7 @@ import csv
 import json
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,18 @@ from edgebench.benches.base import Image, Question, Sample
 from edgebench.benches.forensics import Forensics
 from edgebench.benches.selected import Selected
 from edgebench.benches.taxonomy import categories
+from edgebench.cells import CellRunner, Cells
 from edgebench.cli.main import _main
-from edgebench.errors import DataError
+from edgebench.engines.ort import OrtEngine
+from edgebench.errors import DataError, SampleError
+from edgebench.manifest import read_artifact
 from edgebench.media.decode import decode
 from edgebench.media.encode import encode
-from edgebench.media.perturb import PROTOCOL
+from edgebench.media.perturb import PROTOCOL, Perturbation
+from edgebench.profiles import load_profile
 from edgebench.prompts.variants import load_variant, variants
 from edgebench.report.sweeps import robustness_grid, robustness_tables
+from edgebench.runner import HowToAsk, Query, Runner
 from edgebench.subset import draw, estimate, half_width
 from tests import twins
 from tests.conftest import SHARED, Cli, Exports, rarely
@@ -85,7 +91,9 @@ def test_robustness_survives_a_kill_and_answers_as_single_runs_do(cli: Cli, expo
         assert row["average"] == pytest.approx(sum(levels) / 5)
         assert row["difference"] == pytest.approx(row["average"] - grid["clean"]["accuracy"])
     assert before.items() <= answers(cli.folder / "all" / "noise-3").items(), "what was answered is not asked again"
-    assert "Robustness: noise" in (cli.folder / "all" / "report.html").read_text()
+    page = (cli.folder / "all" / "report.html").read_text()
+    assert "Robustness: noise" in page
+    assert "noise:3: answered in" not in page, "cells have no times that could be pooled"
     assert "against clean" in (cli.folder / "all" / "report.md").read_text()
 
     told = {}
@@ -101,6 +109,54 @@ def test_robustness_survives_a_kill_and_answers_as_single_runs_do(cli: Cli, expo
     assert any(blocks[i]["option_logprobs"] == clean[i]["option_logprobs"] for i in blocks)
     assert all(a["stages_ns"]["total"] > 0 for a in clean.values())
     assert not any(a.get("stages_ns") for a in blocks.values()), "no time of a cell is its own"
+
+
+@pytest.mark.parametrize(
+    ("precision", "apart"), [("fp32", False), rarely("fp32", True), rarely("int8", False), rarely("portable", False)]
+)
+def test_cells_answer_to_the_bit_what_single_questions_do(
+    exports: Exports, precision: str, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cv2")
+    artifact = read_artifact(exports("fp32", "portable") if precision == "portable" else exports(precision))
+    how = HowToAsk("generate", "llava", "lossless", 2)
+    hows = [replace(how, perturbation=Perturbation(name, level)) for name in PROTOCOL for level in (1, 5)]
+    grey = Image("grey", data=png(np.full((30, 30, 3), 90, np.uint8)))
+    pictures = [Image(str(k), data=twins.encoded(twins.picture(k))) for k in range(2)]
+    question = Question("What is the authenticity of the image?", {"A": "AI-generated", "B": "non AI-generated"})
+    with OrtEngine(artifact, load_profile("cpu-1-thread"), {}) as engine:
+        runner, calls = CellRunner(engine, artifact, how), []
+        see = engine.see
+
+        def counted(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+            calls.append(len(pixels))
+            return see(pixels)
+
+        monkeypatch.setattr(engine, "see", counted)
+        runner._same_together = False if apart else None
+        for images in ((pictures[0],), (grey, pictures[1], grey), (pictures[0], Image("b", data=b"no"))):
+            query = Query("s", tuple(images), question)
+            alone: list[Any] = []
+            for own in hows:
+                try:
+                    alone.append(Runner(engine, artifact, own).ask(query))
+                except SampleError as error:
+                    alone.append(str(error))
+            single, calls[:] = sum(calls), []
+            told: dict[int, Any] = {}
+            for some in runner.ask_cells(Cells(query, tuple(hows), None)):
+                assert not told.keys() & some.keys(), "each once"
+                told |= some
+            together, calls[:] = sum(calls), []
+            assert sorted(told) == list(range(12))
+            for number, (answer, reason) in told.items():
+                if answer is None:
+                    assert reason == alone[number]
+                else:
+                    assert answer.stages_ns == {}
+                    assert answer == replace(alone[number], stages_ns={})
+            if not apart and grey in images:
+                assert together < 0.75 * single, "the grey picture is seen a few times"
 
 
 @pytest.mark.parametrize("precision", [rarely("int8")])

@@ -233,7 +233,8 @@ def summarize(run: Run, *, matcher: str | None = None) -> dict[str, Any]:
         "engine": sittings[-1].engine if sittings else None,
         "sittings": len(sittings),
         "limits": asdict(limits) if (limits := sittings[-1].limits if sittings else header.limits) else None,
-        "notes": _notes(sittings) + warnings(files, settings.equalize),
+        "notes": _notes(sittings, timed=bool(tally.stages["total"]) or any(True for _ in run.windows()))
+        + warnings(files, settings.equalize),
     }
     return found | {"published": published(found)}
 
@@ -305,9 +306,9 @@ def _scores(tally: _Tally, bench: str) -> dict[str, Any]:
     return found
 
 
-def _notes(sittings: list[Sitting]) -> list[str]:
+def _notes(sittings: list[Sitting], *, timed: bool) -> list[str]:
     notes = []
-    if len(sittings) > 1:
+    if len(sittings) > 1 and timed:
         notes.append(f"answered in {len(sittings)} sittings: the times of different sittings are pooled here")
     if len({(s.host.machine, s.host.cpu, s.host.system) for s in sittings}) > 1:
         notes.append("the sittings ran on different machines")

@@ -35,6 +35,8 @@ def offline_table(summary: dict[str, Any]) -> Table:
         ("windows", f"{offline['windows']}, with {offline['answered_in_windows']} of {offline['answered']} answers"),
         ("calls of the engine", f"{sizes or UNKNOWN} (at most {offline['most_in_a_batch']})"),
     ]
+    if not offline["windows"]:
+        rows = [("samples/s", f"{UNKNOWN}  no complete window; cells of a sweep are asked together, and none is timed")]
     if together is False:
         rows.append(("batches", "none: this engine or artifact takes one question at a time"))
     return Table("Offline", ("", ""), tuple(rows), offline["note"])
