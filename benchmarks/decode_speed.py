@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from edgebench.export.precision import AGREES, agreement
+from edgebench.speeds import WAYS
 
 if TYPE_CHECKING:
     from edgebench.engines.base import Engine
@@ -47,13 +48,13 @@ class Runtime(Protocol):
 class Edgebench:
     """An engine of ours on an artifact."""
 
-    def __init__(self, engine: str, artifact: Artifact, threads: int) -> None:
+    def __init__(self, engine: str, artifact: Artifact, threads: int, options: dict[str, str]) -> None:
         from edgebench.engines import ENGINES
         from edgebench.profiles import DeviceProfile
         from edgebench.registry import load
 
         profile = DeviceProfile(name="here", summary="", threads=threads)
-        self.engine: Engine = load(ENGINES[engine][0])(artifact, profile, {}).__enter__()
+        self.engine: Engine = load(ENGINES[engine][0])(artifact, profile, options).__enter__()
         self.empty = np.zeros((0, artifact.manifest.decoder.hidden_size), np.float32)  # type: ignore[union-attr]
 
     def prefill(self, ids: list[int]) -> None:
@@ -158,9 +159,9 @@ def runtimes_of(given: argparse.Namespace) -> tuple[dict[str, Runtime], dict[str
         artifact = read_artifact(folder, verify=False)
         m = artifact.manifest
         engines = ["openvino"] if m.dialect == "portable" else ["ort", *(["genai"] if genai and m.companions else [])]
-        for engine in engines:
-            name = f"edgebench {m.precision}, engine {engine}"
-            found[name] = Edgebench(engine, artifact, given.threads)
+        for engine, options in ((e, o) for e in engines for o in WAYS.get(e, ({},))):
+            name = f"edgebench {m.precision}, engine {' '.join([engine, *(f'{k}={v}' for k, v in options.items())])}"
+            found[name] = Edgebench(engine, artifact, given.threads, options)
             if (agreed := agreement(m.parity)) is not None:
                 agreeing[name] = agreed[0]
     for folder in given.genai if genai else ():

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 PACKAGES = {"ort": "onnxruntime", "openvino": "openvino", "genai": "onnxruntime_genai"}
 """Engine that is asked by default -> what it needs."""
+WAYS: dict[str, tuple[dict[str, str], ...]] = {"openvino": ({}, {"cache": "passed"})}
+"""Engine -> the options that it is asked with in turn, where one way is quicker with prompts, another by the token."""
 PROMPT, OUTPUT = 512, 33
 """Tokens of a prompt of text alone (64 beside its pictures otherwise), and of an answer, one from the prompt."""
 CALLS = 3
@@ -62,7 +64,7 @@ def speeds(
         bar: who watches.
 
     Returns:
-        `rows`, one a pair: form, engine, prefill_tokens_s, decode_tokens_s, latency_ms, samples_ns, top1, error;
+        `rows`, one a pair: form, engine with its options, prefill_tokens_s, decode_tokens_s, latency_ms, samples_ns, top1, error;
         `prefill` and `decode`: the places in it of what is fastest, None where nothing is; the conditions.
 
     Raises:
@@ -70,7 +72,8 @@ def speeds(
     """
     profile = load_profile(profile_name)
     asked = engines or [name for name, package in PACKAGES.items() if find_spec(package) is not None]
-    pairs = [(form, engine) for form, artifact in forms.items() for engine in asked if _takes(engine, artifact)]
+    ways = {_way(engine, options): (engine, options) for engine in asked for options in WAYS.get(engine, ({},))}
+    pairs = [(f, way) for f, artifact in forms.items() for way, (engine, _) in ways.items() if _takes(engine, artifact)]
     if not pairs:
         raise UsageError(f"--speed: none of {', '.join(asked)} takes {', '.join(forms)}")
     how = HowToAsk("generate", "default", "lossless", OUTPUT, batch=1)
@@ -83,10 +86,10 @@ def speeds(
         for number in range(rounds):
             first = number * len(pairs) // rounds
             for pair in pairs[first:] + pairs[:first]:
-                form, engine = pair
-                bar.say(f"{form} in {engine}, round {number + 1} of {rounds}")
+                form, (engine, options) = pair[0], ways[pair[1]]
+                bar.say(f"{form} in {pair[1]}, round {number + 1} of {rounds}")
                 if pair not in failed:
-                    plan = WorkerPlan(engine_class(engine), forms[form], profile, {}, how)
+                    plan = WorkerPlan(engine_class(engine), forms[form], profile, options, how)
                     try:
                         with Worker(plan) as worker:
                             watch.begin(worker.pid)
@@ -120,6 +123,11 @@ def speeds(
         "prefill": _fastest(rows, agreeing, "prefill_tokens_s"),
         "decode": _fastest(rows, range(len(rows)), "decode_tokens_s"),
     }
+
+
+def _way(engine: str, options: Mapping[str, str]) -> str:
+    """As it is asked for on the command line."""
+    return " ".join([engine, *(f"--option {name}={value}" for name, value in options.items())])
 
 
 def _takes(engine: str, artifact: Artifact) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from edgebench.cache import cache_names
+from edgebench.cache import cache_names, empty_cache
 from edgebench.engines.graphs import GraphEngine
 from edgebench.errors import EngineError, UsageError, one_line
 from edgebench.places import cache_folder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 FOLDER = ".ov-cache"
 """Compiled models, beside the artifact. OpenVINO itself makes one again for another version, device or setting."""
 HINTS = ("latency", "throughput")
+CACHES = ("state", "passed")
 BATCH = "beam_idx"
 """The input that says which rows of the cache go on; OpenVINO's fused attention is looked for behind it."""
 
@@ -39,14 +40,19 @@ class OpenVinoEngine(GraphEngine):
     """An artifact in OpenVINO on one device. It never falls back to another one."""
 
     NAME = "openvino"
-    OPTIONS: ClassVar[dict[str, str]] = {"hint": "latency (as it is) or throughput: OpenVINO's performance hint"}
+    OPTIONS: ClassVar[dict[str, str]] = {
+        "hint": "latency (as it is) or throughput: OpenVINO's performance hint",
+        "cache": "state (as it is), quicker by the token, or passed in and out, quicker with prompts",
+    }
 
     def __init__(self, artifact: Artifact | None, profile: DeviceProfile, options: dict[str, str]) -> None:
         super().__init__(artifact, profile)
         self.device = options.get("provider", "cpu").upper()
         self.hint = options.get("hint", HINTS[0])
-        if self.hint not in HINTS:
-            raise UsageError(f"the hint {self.hint!r} is unknown", hint=f"known: {', '.join(HINTS)}")
+        self.cache_form = options.get("cache", CACHES[0])
+        for what, value, known in (("hint", self.hint, HINTS), ("cache", self.cache_form, CACHES)):
+            if value not in known:
+                raise UsageError(f"the {what} {value!r} is unknown", hint=f"known: {', '.join(known)}")
         if self.artifact.manifest.dialect != "portable":
             raise EngineError(
                 "OpenVINO takes the dialect portable",
@@ -71,8 +77,12 @@ class OpenVinoEngine(GraphEngine):
             self._compiled[name] = self._compile(core, name, graph)
             self._requests[name] = self._compiled[name].create_infer_request()
         decoder = self.artifact.manifest.decoder
-        if decoder is not None:
+        if decoder is not None and self.cache_form == "state":
             self._cache = StatefulCache(self._requests["decoder"])
+        elif decoder is not None:
+            self._cache = PassedCache(
+                self._requests["decoder"], self._compiled["decoder"].create_infer_request(), decoder
+            )
         return self
 
     def __exit__(
@@ -98,8 +108,16 @@ class OpenVinoEngine(GraphEngine):
             "loaded_from_cache": {
                 name: bool(m.get_property("LOADED_FROM_CACHE")) for name, m in self._compiled.items()
             },
-            "cache": None if self._cache is None else f"stateful, {self._settings('decoder')['KV_CACHE_PRECISION']}",
+            "cache": self._cache_said(),
         }
+
+    def _cache_said(self) -> str | None:
+        decoder = self.artifact.manifest.decoder
+        if self._cache is None or decoder is None:
+            return None
+        if self.cache_form == "state":
+            return f"stateful, {self._settings('decoder')['KV_CACHE_PRECISION']}"
+        return f"passed in and out, {decoder.cache_dtype}"
 
     def _say(self, name: str) -> dict[str, str]:
         """A setting of each graph as the device took it; those that have it."""
@@ -132,7 +150,7 @@ class OpenVinoEngine(GraphEngine):
             settings["CACHE_DIR"] = str(kept)
         try:
             model = core.read_model(str(path))
-            if name == "decoder" and self.artifact.manifest.decoder is not None:
+            if name == "decoder" and self.artifact.manifest.decoder is not None and self.cache_form == "state":
                 make_stateful(model, self.artifact.manifest.decoder)
             return core.compile_model(model, self.device, settings)
         except Exception as error:  # OpenVINO raises RuntimeError for everything
@@ -178,6 +196,34 @@ class StatefulCache:
     def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
         """One call of the decoder over `tokens` more tokens; its logits."""
         out = self.request.infer(inputs | {BATCH: np.zeros(1, dtype=np.int32)}, share_inputs=True)
+        self.past += tokens
+        return np.array(out["logits"])
+
+
+class PassedCache:
+    """Each call takes the past and gives the present: a copy a token, and plain attention over the prompt at once."""
+
+    def __init__(self, request: Any, other: Any, decoder: Decoder) -> None:
+        # They take turns: what one gave, the other reads where it lies.
+        self.request, self.other, self.decoder = request, other, decoder
+        self.names = cache_names(decoder.layers)
+        self.past = 0
+        self._values: list[NDArray[Any]] = []
+
+    def begin(self, tokens: int, keep: int = 0, rows: int = 1) -> None:
+        """Forget everything but the first `keep` tokens; `tokens` will be held after the prompt. One row alone."""
+        if keep == 0 or not self._values:
+            self._values, self.past = empty_cache(self.decoder), 0
+        elif keep < self.past:
+            self._values, self.past = [np.ascontiguousarray(v[:, :, :keep]) for v in self._values], keep
+
+    def run(self, inputs: dict[str, NDArray[Any]], tokens: int) -> NDArray[Any]:
+        """One call of the decoder over `tokens` more tokens; its logits."""
+        past_names, present_names = self.names
+        feeds = inputs | dict(zip(past_names, self._values, strict=True))
+        out = self.request.infer(feeds, share_inputs=True, share_outputs=True)
+        self._values = [out[name] for name in present_names]
+        self.request, self.other = self.other, self.request
         self.past += tokens
         return np.array(out["logits"])
 
