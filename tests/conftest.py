@@ -159,6 +159,21 @@ def demo_artifact(together: Path) -> Path:
     return once(together / "demo", lambda target: exported("edgebench-demo", None, target))
 
 
+@pytest.fixture(scope="session")
+def mini_cache(together: Path) -> Path:
+    """A cache that holds the mini benchmark and nothing else: its one file is the TSV."""
+    for package in ("cv2", "skimage", "sklearn"):
+        pytest.importorskip(package)
+    from edgebench.benches.mini import ForensicsMini
+
+    def make(target: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("EDGEBENCH_CACHE", str(target))
+            ForensicsMini.open(None)
+
+    return once(together / "mini", make)
+
+
 class Exports:
     """Artifacts of the twin, each exported once, by the command line."""
 

@@ -29,7 +29,8 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in found if line["kind"] == kind]
 
 
-def test_offline_answers_as_single_stream_does(cli: Cli, demo_artifact: Path) -> None:
+def test_offline_answers_as_single_stream_does(cli: Cli, demo_artifact: Path, mini_cache: Path) -> None:
+    cli.environment["EDGEBENCH_CACHE"] = str(mini_cache)
     mini = ("run", demo_artifact, "--bench", "forensics-mini", "--limit", 60, "--json")
     alone = cli(*mini, "-o", "alone")
     batched = cli(*mini, "-o", "batched", "--scenario", "offline", "--batch", 3)

@@ -30,9 +30,8 @@ Row = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path: Path = tmp_path_factory.mktemp("mini") / "mini.tsv"
-    mini.write_forensics_mini(path)
+def written(mini_cache: Path) -> Path:
+    (path,) = mini_cache.glob("*.tsv")
     return path
 
 

@@ -18,7 +18,7 @@ from edgebench.errors import EngineError
 from edgebench.manifest import Artifact, read_artifact
 from edgebench.profiles import load_profile
 from tests import twins
-from tests.conftest import Cli, Exports
+from tests.conftest import Cli, Exports, rarely
 from tests.test_run import answers
 
 
@@ -52,7 +52,14 @@ def logits(artifact: Artifact, memory: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("precision", "dialect"),
-    [("fp32", "ort"), ("fp16", "ort"), ("int8", "ort"), ("int4", "ort"), ("fp32", "portable"), ("int8", "portable")],
+    [
+        ("fp32", "ort"),
+        rarely("fp16", "ort"),
+        ("int8", "ort"),
+        ("int4", "ort"),
+        ("fp32", "portable"),
+        rarely("int8", "portable"),
+    ],
 )
 def test_features_and_logits_are_the_same_to_the_bit(
     tmp_path: Path, exports: Exports, precision: str, dialect: str
@@ -67,9 +74,8 @@ def test_features_and_logits_are_the_same_to_the_bit(
         assert np.array_equal(one, other)
 
 
-def test_the_demo_model_answers_the_same_and_says_what_it_cost(cli: Cli) -> None:
-    pytest.importorskip("torch")
-    assert cli("export", "edgebench-demo", "--int4", "-o", "demo").code == 0
+def test_the_demo_model_answers_the_same_and_says_what_it_cost(cli: Cli, demo_artifact: Path) -> None:
+    own(demo_artifact, cli.folder / "demo")
     twins.write_tsv(cli.folder / "data.tsv", twins.rows(8))
     runs = {}
     for name, options in (("normal", []), ("first", ["--memory", "low"]), ("second", ["--memory", "low"])):
@@ -152,7 +158,7 @@ def test_the_key_knows_the_weights_and_not_only_the_graph(tmp_path: Path, export
     twin = exports.twin
     other = tmp_path / "other-twin"
     twins.write_llava(other, seed=1)
-    done = exports.cli("export", "llava", "--weights", other, "--int4", "-o", tmp_path / "other")
+    done = exports.cli("export", "llava", "--weights", other, "--int4", "--no-parity", "-o", tmp_path / "other")
     assert done.code == 0, done.err
     another = read_artifact(tmp_path / "other")
     assert twin != other

@@ -19,7 +19,7 @@ from edgebench.prompts.conversation import Conversation
 from edgebench.prompts.placing import Placing
 from edgebench.runner import HowToAsk, Query, Runner
 from tests import twins
-from tests.conftest import Cli, Exports
+from tests.conftest import Cli, Exports, rarely
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -105,8 +105,8 @@ def test_int8_weights_really_changed_type(exports: Exports) -> None:
     assert portable.ByteSize() < fp32.ByteSize() / 2.5
 
 
-def test_int4_follows_its_stated_rule(cli: Cli, exports: Exports, tsv: Path) -> None:
-    """Layers in 4 bits with zero points, vision and lm_head in 8, the embedding as it was; and it answers."""
+def test_int4_follows_its_stated_rule(exports: Exports) -> None:
+    """Layers in 4 bits with zero points, vision and lm_head in 8, the embedding as it was."""
     onnx = pytest.importorskip("onnx")
     folder = exports("int4")
     decoder = onnx.load(folder / "decoder.onnx")
@@ -127,19 +127,22 @@ def test_int4_follows_its_stated_rule(cli: Cli, exports: Exports, tsv: Path) -> 
     assert manifest.parity is not None
     worst = {p: max(r.relative_rms for r in read_artifact(exports(p)).manifest.parity.rows) for p in ("int8", "int4")}  # type: ignore[union-attr]
     assert worst["int8"] < worst["int4"] < 0.3
-    for dialect in ("ort", "portable"):
-        done = cli("run", exports("int4", dialect), "--data", tsv, "--limit", 8, "--json")
-        assert done.code == 0, done.err
-        assert done.json["summary"]["answered"] == 8
+
+
+@pytest.mark.parametrize("dialect", ["ort", rarely("portable")])
+def test_int4_answers(cli: Cli, exports: Exports, tsv: Path, dialect: str) -> None:
+    done = cli("run", exports("int4", dialect), "--data", tsv, "--limit", 8, "--json")
+    assert done.code == 0, done.err
+    assert done.json["summary"]["answered"] == 8
 
 
 def test_parity_can_be_left_out_and_the_manifest_says_so(cli: Cli, twin: Path) -> None:
-    done = cli("export", "llava", "--weights", twin, "--int8", "--no-parity", "-o", "out", "--json")
+    done = cli("export", "llava", "--weights", twin, "--int8", "--no-parity", "-o", "out")
     assert done.code == 0, done.err
-    manifest = done.json["manifest"]
-    assert manifest["parity"] is None
-    assert "not measured" in manifest["note"]
-    assert "not measured" in cli("export", "llava", "--weights", twin, "--no-parity", "-o", "shown").out
+    assert "not measured" in done.out
+    manifest = read_artifact(cli.folder / "out").manifest
+    assert manifest.parity is None
+    assert "not measured" in (manifest.note or "")
 
 
 def test_the_runner_times_with_the_clock_it_is_given(exports: Exports) -> None:
