@@ -364,7 +364,16 @@ def _robustness(
     runs: list[Run], answers: list[dict[str, Judged]], names: list[str], main: list[int]
 ) -> list[dict[str, Any]]:
     sections = []
-    for perturbation, found in curves(runs, answers, names).items():
+    every = curves(runs, answers, names)
+    ends = [
+        end
+        for found in every.values()
+        for curve in found
+        for row in curve["levels"]
+        for end in (row["accuracy"], *(row["interval"] or ()))
+    ]
+    within = (max(0, min(ends) - 0.02), min(1, max(ends) + 0.02)) if ends else None
+    for perturbation, found in every.items():
         taken = {main.index(c["run"]) for c in found if c["run"] in main}
         free = iter(k for k in range(len(found) + len(taken)) if k not in taken)
         numbers = [main.index(c["run"]) if c["run"] in main else next(free) for c in found]
@@ -375,8 +384,9 @@ def _robustness(
         sections.append(
             {
                 "title": f"Robustness: {clean(perturbation)}",
-                "text": "Accuracy against the level of the perturbation, over the questions that all levels answered.",
-                "figures": [(f"Accuracy against {clean(perturbation)}", plots.levels(found, numbers))],
+                "text": "Accuracy against the level of the perturbation, over the questions that all levels answered; all on one "
+                "scale.",
+                "figures": [(f"Accuracy against {clean(perturbation)}", plots.levels(found, numbers, within=within))],
                 "legend": legend,
                 "tables": [robustness_table(perturbation, found)],
             }

@@ -203,15 +203,23 @@ def distribution(
         return _svg(figure, f"distribution of {x_label}", {})
 
 
-def levels(curves: Sequence[dict[str, Any]], numbers: Sequence[int], chance: float | None = None) -> str:
+def levels(
+    curves: Sequence[dict[str, Any]],
+    numbers: Sequence[int],
+    chance: float | None = None,
+    within: tuple[float, float] | None = None,
+) -> str:
     """Accuracy against the level of a perturbation, with intervals.
 
     Args:
         curves: `levels` of each: level, accuracy, interval.
         numbers: which mark each curve has.
         chance: a fraction, where it is known.
+        within: accuracies between which all pictures of a page are drawn, so that the eye can compare them.
     """
     with _figure() as (figure, axes):
+        if within is not None:
+            axes.set_ylim(100 * within[0], 100 * within[1])
         for k, curve in zip(numbers, curves, strict=True):
             rows, style = curve["levels"], series(k)
             places = [r["level"] + 0.05 * (k - (len(curves) - 1) / 2) for r in rows]
