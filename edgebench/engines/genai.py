@@ -72,10 +72,11 @@ class GenaiEngine:
             ) from error
         onnxruntime_genai.disable_telemetry_events()
         _check(self.artifact)
-        # Threads as in the engine `ort`.
-        session: dict[str, Any] = {**thread_settings(self.profile, 1)}
-        if self.profile.threads is not None:
-            session["intra_op_num_threads"] = self.profile.threads
+        # Threads as in the engine `ort`: 0 is ONNX Runtime's own number; genai's is half of the logical cores.
+        session: dict[str, Any] = {
+            **thread_settings(self.profile, 1),
+            "intra_op_num_threads": self.profile.threads or 0,
+        }
         try:
             config = onnxruntime_genai.Config(str(self.artifact.folder))
             config.clear_providers()
