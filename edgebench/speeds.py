@@ -22,7 +22,6 @@ from edgebench.manifest import write_manifest
 from edgebench.metrics.latency import percentile_ns, stage_ms
 from edgebench.metrics.validity import validity
 from edgebench.profiles import load_profile
-from edgebench.records import Limits, Sitting
 from edgebench.runner import HowToAsk
 from edgebench.sensors.observation import read_observations
 from edgebench.sensors.watch import Watch
@@ -95,7 +94,7 @@ def speeds(
                             watch.begin(worker.pid)
                             text = forms[form].manifest.preprocess is None
                             reply = worker.measure(Case(prompt=PROMPT if text else None, output=OUTPUT), Rule(0, CALLS))
-                            sitting = sitting or _sitting(worker, profile)
+                            sitting = sitting or worker.only_sitting()
                             if reply.measured is None:
                                 failed[pair] = reply.error or "unknown"
                             else:
@@ -133,22 +132,6 @@ def _way(engine: str, options: Mapping[str, str]) -> str:
 def _takes(engine: str, artifact: Artifact) -> bool:
     m = artifact.manifest
     return m.dialect == DIALECTS.get(engine, "ort") and (engine != "genai" or m.kind == "language")
-
-
-def _sitting(worker: Worker, profile: Any) -> Sitting:
-    ready = worker.ready
-    return Sitting(
-        sitting=1,
-        started=now(),
-        host=describe_host(),
-        engine=ready.facts,
-        load_ns=ready.load_ns,
-        memory_after_load_bytes=ready.memory_bytes,
-        memory_method=ready.memory_method,
-        profile=profile.name,
-        limits=Limits(),
-        device=profile,
-    )
 
 
 def _row(

@@ -12,13 +12,11 @@ from edgebench import __version__
 from edgebench.apart import Died
 from edgebench.artifacts import fact_of, is_remote
 from edgebench.engines.others import engine_class
-from edgebench.environment import describe_host, now
 from edgebench.errors import RunError, UsageError
 from edgebench.metrics.latency import ESTIMATORS, stage_ms
 from edgebench.metrics.validity import validity
 from edgebench.plan import engine_options, own_options
 from edgebench.profiles import load_profile
-from edgebench.records import Sitting
 from edgebench.report.tables import STAGE_NAMES, UNKNOWN, Table, mebibytes, milliseconds
 from edgebench.runner import HowToAsk
 from edgebench.sensors.observation import read_observations
@@ -71,19 +69,7 @@ def sweep(plan: RunPlan, cases: Sequence[Case], rule: Rule, progress: Progress) 
     progress.begin(len(cases), 0)
     watch = Watch(folder, 1, energy=plan.energy, gpu=on_gpu(plan.engine, plan.provider))
     with watch, Worker(worker_plan, plan.limits) as worker:
-        ready = worker.ready
-        sitting = Sitting(
-            sitting=1,
-            started=now(),
-            host=describe_host(),
-            engine=ready.facts,
-            load_ns=ready.load_ns,
-            memory_after_load_bytes=ready.memory_bytes,
-            memory_method=ready.memory_method,
-            profile=profile.name,
-            limits=plan.limits,
-            device=profile,
-        )
+        sitting = worker.only_sitting()
         head = {
             "format": FORMAT,
             "created": sitting.started,

@@ -16,10 +16,17 @@ from edgebench import errors
 from edgebench.apart import Apart
 from edgebench.batches import Answered, Outcome, why
 from edgebench.cells import CellRunner, Cells
-from edgebench.environment import MemoryWatch, Resident, current_memory_bytes, peak_memory_bytes
+from edgebench.environment import (
+    MemoryWatch,
+    Resident,
+    current_memory_bytes,
+    describe_host,
+    now,
+    peak_memory_bytes,
+)
 from edgebench.errors import EdgebenchError, EngineError, one_line
 from edgebench.media.pixels import in_use
-from edgebench.records import Limits
+from edgebench.records import Limits, Sitting
 from edgebench.runner import Answer, HowToAsk, Query
 from edgebench.sweep import MOST_WARMUPS, Case, Measured, Rule, measure
 
@@ -156,6 +163,22 @@ class Worker:
     def pid(self) -> int | None:
         """Of the engine's process."""
         return self._process.pid
+
+    def only_sitting(self) -> Sitting:
+        """The facts of a measurement that has one sitting, beginning now."""
+        ready = self.ready
+        return Sitting(
+            sitting=1,
+            started=now(),
+            host=describe_host(),
+            engine=ready.facts,
+            load_ns=ready.load_ns,
+            memory_after_load_bytes=ready.memory_bytes,
+            memory_method=ready.memory_method,
+            profile=self._plan.profile.name,
+            limits=self._limits,
+            device=self._plan.profile,
+        )
 
     def ask(self, query: Query) -> Reply:
         """One question, blocking.
