@@ -2,8 +2,8 @@
 
 The pictures are decoded once, and the prompt's tokens are found once. A perturbation that leaves the pictures as they
 were takes the answer to the plain ones; equal pictures are answered once, equal tiles seen once, and single tiles of
-several perturbations together. The engine works while a thread makes the next pictures ready, so that no time would be
-one question's own: none is kept.
+several perturbations together. The engine works while a thread makes the next pictures ready, and sees the next tiles
+while it reads a prompt, where it can: no time would be one question's own, so that none is kept.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from edgebench.prompts.placing import check_prompt, chosen, placing
 from edgebench.sharing import same
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from numpy.typing import NDArray
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from edgebench.runner import Answer, HowToAsk, Query
 
     Picture = NDArray[np.uint8]
+    Look = Callable[[], list[NDArray[np.float32]]]
 
 AT_ONCE = 5
 """Tiles, of one cell at least, in one call of the vision graph. On a CPU more of them gain nothing: of the demo model on
@@ -68,6 +70,8 @@ class CellRunner(BatchRunner):
     """A runner that is also asked about one sample under several perturbations."""
 
     _same_together: bool | None = None
+    _eyes: ThreadPoolExecutor | None = None
+    """Sees tiles beside the reading of prompts; None with an engine that does one thing at a time."""
 
     def ask_cells(self, cells: Cells) -> Iterator[dict[int, Outcome]]:
         """Answer them: number of a cell -> answer or reason, a few at a time, each once."""
@@ -89,12 +93,17 @@ class CellRunner(BatchRunner):
         answered: dict[int, Outcome] = {} if cells.plain is None else {-1: (cells.plain, None)}
         equals: dict[int, list[int]] = {}
         group: list[_Ready] = []
+        looking: deque[tuple[list[_Ready], Look]] = deque()
 
         def told(found: dict[int, Outcome]) -> dict[int, Outcome]:
             answered.update(found)
             return found | {k: outcome for number, outcome in found.items() for k in equals.pop(number, [])}
 
-        with ThreadPoolExecutor(1, thread_name_prefix="edgebench-cells") as pool:
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="edgebench-cells"))
+            self._eyes = None
+            if getattr(self.engine, "sees_aside", False) and self.conversation is not None:
+                self._eyes = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="edgebench-eyes"))
             numbers = iter(range(len(cells.hows)))
             waiting = deque((k, pool.submit(maker.make, k)) for k in islice(numbers, 2 * AT_ONCE))
             while waiting:
@@ -109,24 +118,37 @@ class CellRunner(BatchRunner):
                     equals.setdefault(made, []).append(number)
                 else:
                     if group and (sum(len(one.tile_keys) for one in [*group, made]) > AT_ONCE):
-                        yield told(self._answered(group))
+                        looking.append((group, self._looking(group)))
                         group = []
+                        if self._eyes is None or len(looking) > 1:
+                            yield told(self._answered(*looking.popleft()))
                     group.append(made)
             if group:
-                yield told(self._answered(group))
+                looking.append((group, self._looking(group)))
+            while looking:
+                yield told(self._answered(*looking.popleft()))
 
-    def _answered(self, group: list[_Ready]) -> dict[int, Outcome]:
+    def _looking(self, group: list[_Ready]) -> Look:
+        """What waits for the features of a group, which the engine is about to see."""
+        if self._eyes is None or self.conversation is None:
+            return lambda: [] if self.conversation is None else self._look(group)
+        return self._eyes.submit(self._look, group).result
+
+    def _answered(self, group: list[_Ready], look: Look) -> dict[int, Outcome]:
         try:
-            return self._asked(group)
+            return self._asked(group, look)
         except Exception as error:  # too many for the memory, or one of them: each alone
             if len(group) == 1:
                 return {group[0].prepared.number: (None, why(error))}
-            return {number: found for one in group for number, found in self._answered([one]).items()}
+            found: dict[int, Outcome] = {}
+            for one in group:
+                found |= self._answered([one], self._looking([one]))
+            return found
 
-    def _asked(self, group: list[_Ready]) -> dict[int, Outcome]:
+    def _asked(self, group: list[_Ready], look: Look) -> dict[int, Outcome]:
         if self.conversation is None:
             return {one.prepared.number: self._batch([one.prepared])[0] for one in group}
-        found, begin, features = {}, 0, self._look(group)
+        found, begin, features = {}, 0, look()
         for one in (r.prepared for r in group):
             tiles = len(features) if not one.pictures else begin + sum(p.tiles for p in one.pictures)
             own = chosen(np.concatenate(features[begin:tiles]), one.pictures) if one.pictures else self._none()

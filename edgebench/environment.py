@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebench import __version__
-from edgebench.host_files import text
+from edgebench.host_files import text, usable_cpus
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,7 +51,7 @@ def describe_host() -> Host:
         system=f"{platform.system()} {platform.release()}",
         machine=platform.machine(),
         cpu=_cpu_name(),
-        logical_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        logical_cores=len(usable_cpus()),
         memory_bytes=_memory_bytes(),
         device_model=text(Path("/proc/device-tree/model")),
         python=platform.python_version(),

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys, below a root of choice."""
+"""Small files of /proc and /sys, below a root of choice, and the cores that a process may use."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ def number(path: Path, base: int = 10) -> int | None:
         return None if found is None else int(found.split()[0], base)
     except (ValueError, IndexError):
         return None
+
+
+def usable_cpus() -> frozenset[int]:
+    """Numbers of the logical cores that this process may use; all of them where the system does not say."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgebench.environment import available_memory_bytes, describe_host
 from edgebench.errors import EngineError, one_line
-from edgebench.host_files import text
+from edgebench.host_files import text, usable_cpus
 from edgebench.metrics.validity import BUSY_CORES
 from edgebench.profiles import DeviceProfile, Figure
 from edgebench.sensors.conditions import OwnTime, busy_s
@@ -61,7 +61,7 @@ def measure(name: str, say: Callable[[str], None], limited: int | None = None) -
     host = describe_host()
     threads = limited or host.logical_cores
     cache = cache_bytes()
-    quiet = _Quiet(host.logical_cores)
+    quiet = _Quiet()
     say("memory bandwidth")
     bandwidth = measure_bandwidth(threads, cache)
     how = f"measured: {bandwidth.kind} of {bandwidth.mib:.0f} MiB in numpy, {_threads(bandwidth.threads)}, best of 5"
@@ -98,8 +98,8 @@ def _threads(number: int) -> str:
 class _Quiet:
     """How many cores others used since it was made; 0 where the system does not say."""
 
-    def __init__(self, cores: int) -> None:
-        self._cpus = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(cores))
+    def __init__(self) -> None:
+        self._cpus = usable_cpus()
         self._own = OwnTime(os.getpid())
         self._begin = self._now()
 

@@ -103,16 +103,22 @@ def _complete(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _identity(path: Path, number: int, raw: bytes) -> str | None:
     """The question that a line answers; None where it is no answer."""
-    identity, quote, _ = raw.removeprefix(_ANSWER).partition(b'"')
-    if raw.startswith(_ANSWER) and quote and identity.isascii() and b"\\" not in identity:
+    end = raw.find(b'"', len(_ANSWER))
+    identity = raw[len(_ANSWER) : end]
+    if raw.startswith(_ANSWER) and end >= 0 and identity.isascii() and b"\\" not in identity:
         return identity.decode()
     kind, value = _read(path, number, raw)
     return str(value.get("id")) if kind == "answer" else None
 
 
 def _read(path: Path, number: int, raw: bytes) -> tuple[str, dict[str, Any]]:
+    import msgspec
+
     try:
-        value = json.loads(raw.decode())
+        try:
+            value = msgspec.json.decode(raw)
+        except msgspec.DecodeError:  # NaN, which the standard library takes, or no JSON at all
+            value = json.loads(raw.decode())
         return value.pop("kind"), value
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise RunError(

@@ -232,6 +232,9 @@ class Record:
         return copy
 
 
+_FIELDS = frozenset(f.name for f in dataclasses.fields(Record))
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """A record as plain data, without the fields that say nothing."""
     plain = vars(value) if isinstance(value, Record) else dataclasses.asdict(value)
@@ -261,7 +264,7 @@ class Run:
             if kind == "sitting":
                 yield build(Sitting, value, where=f"{place}:{number}", error=RunError)
             elif kind == "answer" and number not in again.outdated:
-                yield build(Record, value, where=f"{place}:{number}", error=RunError)
+                yield _record(value, place, number)
 
     def records(self) -> Iterator[Record]:
         """The answers, in order."""
@@ -371,6 +374,18 @@ class Store:
 def is_run(folder: Path) -> bool:
     """Whether a folder holds a run."""
     return (folder / HEADER).is_file()
+
+
+def _record(value: dict[str, Any], place: str, number: int) -> Record:
+    """As `build` makes it, which says what is wrong with one that is damaged; in a third of its time."""
+    import msgspec
+
+    if value.keys() <= _FIELDS and "trace" not in value:
+        try:
+            return msgspec.convert(value, Record)
+        except msgspec.ValidationError:
+            pass
+    return build(Record, value, where=f"{place}:{number}", error=RunError)
 
 
 def _read_header(folder: Path) -> RunHeader:

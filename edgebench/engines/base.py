@@ -49,6 +49,8 @@ class Engine(Protocol):
     made now), called before it is entered; its time is told apart from loading. One with an attribute `say` finds there
     a function to call with one line on what goes on while it prepares and loads.
 
+    One whose attribute `sees_aside` is true lets one thread call `see` while another calls `prefill` and `step`.
+
     An engine may have a class method `available() -> Availability`. It is called in a process of its own, so it may
     import what is heavy and try what may crash. Without it, `edgebench.engines.probe` imports what the engine needs.
     """

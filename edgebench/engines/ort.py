@@ -10,6 +10,7 @@ from edgebench.engines.ort_cache import InPlaceCache, PassedCache
 from edgebench.engines.ort_prepacked import lean_options, load_options, prepacked, return_large_blocks
 from edgebench.engines.ort_providers import available
 from edgebench.errors import EngineError, did_you_mean, one_line
+from edgebench.host_files import usable_cpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,13 @@ class OrtEngine(GraphEngine):
     def keeps_prefix(self) -> bool:
         """Where the cache is one buffer that stays."""
         return isinstance(self._cache, InPlaceCache)
+
+    @property
+    def sees_aside(self) -> bool:
+        """Where the profile leaves as many cores to a second graph."""
+        threads, cores = self.profile.threads, len(usable_cpus())
+        alone = self.memory == "low" or self.wanted != DEFAULT_PROVIDER
+        return not alone and threads is not None and 2 * threads <= cores
 
     @property
     def batches(self) -> bool:

@@ -22,14 +22,23 @@ def auroc(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None
 
 
 def _tallies(forged: NDArray[np.bool_], score: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Forged and real samples at each distinct score, ascending: int64 [levels] twice."""
+    """Forged and real samples at each distinct score, ascending: int64 [levels] twice.
+
+    Neighbours that hold samples of one class alone are one level: no pair of both classes lies between them, and the
+    ROC curve goes straight on there.
+    """
     level = np.unique(score, return_inverse=True)[1].reshape(-1)
     levels = int(level.max(initial=-1)) + 1
-    return np.bincount(level[forged], minlength=levels), np.bincount(level[~forged], minlength=levels)
+    forgeds, reals = (np.bincount(level[side], minlength=levels) for side in (forged, ~forged))
+    if levels == 0:
+        return forgeds, reals
+    alike = ((forgeds[1:] == 0) & (forgeds[:-1] == 0)) | ((reals[1:] == 0) & (reals[:-1] == 0))
+    starts = np.flatnonzero(np.append(True, ~alike))
+    return np.add.reduceat(forgeds, starts), np.add.reduceat(reals, starts)
 
 
 def _figures(forged: NDArray[np.int64], real: NDArray[np.int64]) -> tuple[float, float]:
-    """AUROC and EER from samples at each distinct score, ascending, both classes there."""
+    """AUROC and EER from samples at each level of score, ascending, both classes there."""
     below, missed = np.cumsum(real), np.cumsum(forged)
     reals, fakes = int(below[-1]), int(missed[-1])
 

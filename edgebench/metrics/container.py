@@ -46,9 +46,10 @@ class Tally:
 
     def add(self, record: Record, *, right: bool) -> None:
         """Count one answered record; those whose file's facts are unknown are left alone."""
-        if "container" in record.facts:
-            facts = tuple(record.facts.get(name, "") for name in GROUPS)
-            self._files[facts, is_forged(record), right] += 1
+        facts = record.facts
+        if "container" in facts:
+            file = facts["container"], facts.get("quality", ""), facts.get("pixels", "")
+            self._files[file, is_forged(record), right] += 1
 
     def check(self) -> dict[str, Any] | None:
         """Accuracy by fact and what the guesser finds; None where no file's facts are known."""

@@ -12,6 +12,8 @@ from edgebench.metrics.intervals import early_stopping_rank, order_statistics
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
 PERCENTILES = (50, 90, 99)
 STAGES = ("preprocess", "vision", "prefill", "decode", "total")
 ESTIMATORS = {
@@ -44,7 +46,7 @@ def derived_ns(stages: Mapping[str, int], output_tokens: int | None) -> dict[str
     return found
 
 
-def percentile_ns(values: Sequence[int], q: int) -> int | None:
+def percentile_ns(values: Sequence[int] | NDArray[np.int64], q: int) -> int | None:
     """Nearest-rank percentile, in nanoseconds: a time that was really measured.
 
     None when fewer than `100 / (100 - q)` values are there, so that p99 is never read off ten samples.
@@ -64,7 +66,7 @@ def stage_ms(values: Sequence[int]) -> dict[str, Any]:
     ordered = np.sort(np.asarray(values, dtype=np.int64))
     found: dict[str, Any] = {"n": len(values)}
     for q in PERCENTILES:
-        ns = percentile_ns(values, q)
+        ns = percentile_ns(ordered, q)
         ranks, bound = (None, None) if ns is None else _ranks(len(ordered), q)
         found[f"p{q}"] = None if ns is None else ns / 1e6
         found[f"p{q}_interval"] = None if ranks is None else [float(ordered[r - 1]) / 1e6 for r in ranks]

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from edgebench import devices
 from edgebench.errors import EdgebenchError, UsageError
-from edgebench.host_files import host_root
+from edgebench.host_files import host_root, usable_cpus
 from edgebench.sensors import conditions, memory
 from edgebench.sensors.energy import Unsupported, open_source
 from edgebench.sensors.nvml import NoNvml, Nvml
@@ -74,8 +74,7 @@ class Watch:
         """
         self._folder, self._sitting, self._energy, self._gpu_used = folder, sitting, energy, gpu
         self._root = host_root()
-        can = hasattr(os, "sched_getaffinity")
-        self._cpus = frozenset(os.sched_getaffinity(0) if can else range(os.cpu_count() or 1))
+        self._cpus = usable_cpus()
         self._own = conditions.OwnTime(os.getpid())
         self._phase: Literal["before", "during"] = "before"
         self._lock = threading.Lock()
