@@ -81,7 +81,6 @@ class Forensics:
         """Number of questions."""
         return self._count
 
-    @property
     def ids(self) -> list[str]:
         """Of all questions, in file order."""
         return self._rows.ids[: self._count]

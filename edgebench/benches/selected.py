@@ -52,7 +52,8 @@ class Selected:
             numbers = [n for n in numbers if attribution.takes(slugs[n])]
         self.subset: Subset | None = None
         if subset is not None:
-            ids = {bench.ids[n]: n for n in numbers}
+            names = bench.ids()
+            ids = {names[n]: n for n in numbers}
             self.subset = draw(list(ids), [slugs[n] for n in ids.values()], subset, seed)
             numbers = [ids[i] for i in self.subset.ids]
         self._numbers = numbers[:limit]
