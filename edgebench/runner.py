@@ -176,7 +176,7 @@ class Runner:
         else:
             answer = self._answer(data, query)
         # A perturbation stands for what happened to the picture before: it is no part of the device's work.
-        if self.how.perturbation is not None:
+        if self.how.perturbation is not None and answer.stages_ns:
             answer.stages_ns["perturb"] = self._perturbing
             answer.stages_ns["preprocess"] -= self._perturbing
             if self.chat is None:
@@ -204,8 +204,8 @@ class Runner:
         asked = same(pictures, query, self.how)
         known = None if query.warmup else self._shared.answers.get(asked)
         spent = self.clock() - begin
-        if known is not None:
-            return replace(known, stages_ns={"preprocess": spent, "total": spent}, reused_tokens=known.prompt_tokens)
+        if known is not None:  # nothing was asked, so that there is no time of an answer
+            return replace(known, stages_ns={}, reused_tokens=known.prompt_tokens)
         answer = self._answer(data, query)
         for stage in ("preprocess", "total"):
             answer.stages_ns[stage] += spent

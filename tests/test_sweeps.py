@@ -266,6 +266,9 @@ def test_variants_are_compared_pair_by_pair(cli: Cli, exports: Exports, tsv: Pat
     assert rows["forensic-hint"]["paired"]["both"] == 6
     tokens = {name: answers(cli.folder / "all" / name)["0"]["prompt_tokens"] for name in rows}
     assert tokens["forensic-hint"] > tokens["default"] == tokens["separate-frames"], "row 0 is no video"
+    times = {name: answers(cli.folder / "all" / name)["0"]["stages_ns"].keys() for name in rows}
+    assert "total" in times["default"] & times["forensic-hint"]
+    assert times["separate-frames"] == {"read"}, "the same pictures and words: its answer was there, no time is its own"
     whole = {name: torn(cli.folder / "all" / name, kept) for name, kept in (("default", 3), ("forensic-hint", 2))}
     again = cli(*command, "forensic-hint,separate-frames", "--resume", "--json")
     assert again.json["variants"] == done.json["variants"]
