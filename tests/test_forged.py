@@ -60,6 +60,15 @@ def test_large_logits_stay_finite_and_broken_ones_do_not_become_numbers() -> Non
     assert np.isnan(p_forged(two, np.array([[np.nan, 0], [np.inf, 0]], dtype=np.float32))).all()
 
 
+def test_what_a_network_is_sure_of_keeps_its_order() -> None:
+    """A sigmoid in single precision is 0 below -104, and in ONNX Runtime below -18."""
+    logits = np.array([[-600], [-110], [-40], [-18], [30], [33]], dtype=np.float32)
+    for labels, forged, z in ((("fake",), (0,), logits), (("real",), (), -logits)):
+        p = p_forged(manifest(labels, forged), z)
+        assert (np.diff(p) > 0).all()
+        assert np.allclose(np.log(p[:4]), logits[:4, 0], rtol=1e-6)
+
+
 def test_a_probability_is_left_alone() -> None:
     out = np.array([0.25, 0.75], dtype=np.float16)
     assert p_forged(manifest(("real", "forged"), (), "probability"), out).tolist() == [0.25, 0.75]

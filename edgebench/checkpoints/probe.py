@@ -108,11 +108,11 @@ class ProbedEncoder(nn.Module):
         self.register_buffer("bias", torch.tensor(probe.bias, dtype=torch.float32))
 
     def forward(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """float32 [N, 3, H, W] -> P(forged), float32 [N], and the features, float32 [N, D]."""
+        """float32 [N, 3, H, W] -> the logit of P(forged), float32 [N, 1], and the features, float32 [N, D]."""
         encoder = self.encoder.vision_model if self.inner else self.encoder
         dtype = next(encoder.parameters()).dtype
         features = getattr(encoder(pixel_values=pixel_values.to(dtype)), self.feature).float()
         if self.unit_length:
             features = features / features.norm(dim=-1, keepdim=True)
-        logit = (features * self.weight).sum(-1) + self.bias
-        return torch.sigmoid(logit), features
+        logit = (features * self.weight).sum(-1, keepdim=True) + self.bias
+        return logit, features

@@ -79,14 +79,14 @@ class Engine(Protocol):
     def facts(self) -> dict[str, Any]:
         """What was loaded: versions, providers, threads. For the record of the run."""
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """P(forged), in [0, 1]. float32 [N, 3, H, W] -> float32 [N]."""
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+        """P(forged), in [0, 1]. float32 [N, 3, H, W] -> float64 [N]."""
 
-    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """P(forged) of one text, in [0, 1]: a classifier of text. int64 [tokens] -> float32 [1]."""
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P(forged) of one text, in [0, 1]: a classifier of text. int64 [tokens] -> float64 [1]."""
 
-    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The same of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float32 [1]."""
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float64 [1]."""
 
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Image features. float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""

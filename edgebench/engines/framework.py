@@ -13,6 +13,7 @@ import numpy as np
 
 from edgebench.engines.graphs import GraphEngine
 from edgebench.errors import EdgebenchError, EngineError, UsageError, one_line
+from edgebench.forged import of_logits
 from edgebench.registry import load, lookup
 
 if TYPE_CHECKING:
@@ -110,9 +111,10 @@ class TorchEngine(GraphEngine):
             "checkpoint": f"{self.weights.name}, sha256 {self.artifact.manifest.source.sha256[:12]}",
         }
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
-        return self._asked(lambda torch: self._classified(torch, pixels))
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+        """P(forged). float32 [N, 3, H, W] -> float64 [N]."""
+        logits = self._asked(lambda torch: self._classified(torch, pixels))
+        return of_logits(logits, (0,) if self.artifact.manifest.family == "encoder" else self._model.FORGED)
 
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [tiles, 3, H, W] -> float32 [tiles * tokens, hidden]."""
@@ -147,7 +149,7 @@ class TorchEngine(GraphEngine):
         shown = torch.from_numpy(pixels).to(self.device)
         if self.artifact.manifest.family == "encoder":
             return self._model(shown)[0]
-        return self._model(shown.to(getattr(torch, DTYPES[self.dtype])))
+        return self._model.logits(shown.to(getattr(torch, DTYPES[self.dtype])))
 
     def relevance(
         self,

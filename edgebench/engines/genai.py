@@ -105,7 +105,7 @@ class GenaiEngine:
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
         """Never: no classifier is taken."""
         raise EngineError("the artifact is no classifier", where=self.artifact.folder)
 

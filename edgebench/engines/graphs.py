@@ -64,17 +64,17 @@ class GraphEngine:
         """Whether `prefill` can keep the beginning of the cache."""
         return True
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+        """P(forged). float32 [N, 3, H, W] -> float64 [N]."""
         return p_forged(self.artifact.manifest, self._run("classifier", {"pixel_values": pixels})[0])
 
-    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """P(forged). int64 [tokens] -> float32 [1]."""
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P(forged). int64 [tokens] -> float64 [1]."""
         inputs = {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
         return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])
 
-    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """P(forged) of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float32 [1]."""
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """P(forged) of a picture with its text. float32 [1, 3, H, W], int64 [tokens] -> float64 [1]."""
         inputs: dict[str, NDArray[Any]] = {"pixel_values": pixels}
         inputs |= {"input_ids": ids[None], "attention_mask": np.ones_like(ids[None])}
         return p_forged(self.artifact.manifest, self._run("classifier", inputs)[0])

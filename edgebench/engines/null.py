@@ -44,17 +44,17 @@ class NullEngine:
         """Its name."""
         return {"engine": "null"}
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
         """0.5 for every image."""
-        return np.full(len(pixels), 0.5, dtype=np.float32)
+        return np.full(len(pixels), 0.5)
 
-    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """0.5 for every text."""
-        return np.full(1, 0.5, dtype=np.float32)
+        return np.full(1, 0.5)
 
-    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def match(self, pixels: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """0.5 for every pair."""
-        return np.full(1, 0.5, dtype=np.float32)
+        return np.full(1, 0.5)
 
     def see(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
         """Zeros of the right shape."""

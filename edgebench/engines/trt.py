@@ -175,11 +175,11 @@ class TrtEngine:
             "device_used_bytes": self._used_bytes,
         }
 
-    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
-        """P(forged). float32 [N, 3, H, W] -> float32 [N]."""
+    def classify(self, pixels: NDArray[np.float32]) -> NDArray[np.float64]:
+        """P(forged). float32 [N, 3, H, W] -> float64 [N]."""
         return p_forged(self.artifact.manifest, self._look("classifier", pixels, 1))
 
-    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Refused: it is for classifiers of text.
 
         Raises:

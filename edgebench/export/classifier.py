@@ -15,6 +15,7 @@ from edgebench.export.parity import compare, fixed_images, session
 from edgebench.export.quantize_conv import weight_only_int8_per_channel
 from edgebench.export.quantize_static import CONVOLUTIONS, static_int8
 from edgebench.export.request import checked
+from edgebench.forged import of_logits
 from edgebench.media.pixels import pixels
 from edgebench.registry import load, lookup
 
@@ -60,15 +61,13 @@ def export_classifier(request: ExportRequest) -> Manifest:
         checks = calibration.batches[:CALIBRATION_IMAGES]
     batch = np.concatenate(checks)
     with torch.inference_mode():
-        reference = network(torch.from_numpy(batch)).numpy()
-    if request.precision == "fp16":
-        network = _Half(network)
+        reference = of_logits(network.logits(torch.from_numpy(batch)).numpy(), network.FORGED)
     request.say("tracing the network")
     proto = trace(
-        network,
+        _logits(network, half=request.precision == "fp16"),
         (torch.from_numpy(batch[:2]),),
         inputs=["pixel_values"],
-        outputs=["p_forged"],
+        outputs=["logits"],
         dynamic=([0],),
         opset=OPSET,
     )
@@ -82,7 +81,7 @@ def export_classifier(request: ExportRequest) -> Manifest:
     graph = save(proto, request.folder, "classifier", request.precision, quantization)
     request.say("comparing with the network")
     run = session(request.folder / graph.model.file)
-    exported = run.run(None, {"pixel_values": batch})[0]
+    exported = of_logits(run.run(None, {"pixel_values": batch})[0], network.FORGED)
     undecided = int(((reference > 0.001) & (reference < 0.999)).sum())
     inputs = f"{len(batch)} {'fixed' if calibration is None else 'calibration'} images, {undecided} of them between .001 and .999"
     row = compare("classifier", "torch, eager, fp32", inputs, reference, exported, top1="threshold")
@@ -92,7 +91,9 @@ def export_classifier(request: ExportRequest) -> Manifest:
         preprocess=p,
         source=source_of([file, *map(file.with_name, recipe.beside)], name=recipe.name, parameters=parameters),
         parity=checked([row], recipe.bound(request.precision)),
-        labels=("real", "forged"),
+        labels=network.LABELS,
+        output="logits",
+        forged=network.FORGED,
     )
 
 
@@ -102,18 +103,18 @@ def _as_resize(preprocess: Any) -> Any:
     return replace(preprocess, kind="resize") if preprocess.kind == "face_crop" else preprocess
 
 
-def _Half(network: Any) -> Any:
+def _logits(network: Any, *, half: bool) -> Any:
     import torch
 
-    class Half(torch.nn.Module):
-        """The network in float16 between float32 borders."""
+    class Logits(torch.nn.Module):
+        """A network's logits; in half precision it is in float16 between float32 borders."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.network = network.half()
+            self.network = network.half() if half else network
 
         def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-            p_forged: torch.Tensor = self.network(pixel_values.half())
-            return p_forged.float()
+            logits: torch.Tensor = self.network.logits(pixel_values.half() if half else pixel_values)
+            return logits.float()
 
-    return Half().eval()
+    return Logits().eval()

@@ -25,6 +25,7 @@ from edgebench.export.quantize_static import write_calibrated
 from edgebench.export.request import checked
 from edgebench.export.shards import Shards
 from edgebench.export.streaming import trace_empty
+from edgebench.forged import of_logits
 from edgebench.manifest import Parity, sha256_file
 from edgebench.media.pixels import pixels
 from edgebench.registry import lookup
@@ -45,6 +46,8 @@ IMAGES = 16
 """Fixed images of the parity check."""
 CALIBRATION_IMAGES = 32
 """Calibration images of the parity check, for graphs with calibrated ranges."""
+FORGED = (0,)
+"""The place of the probe's only logit."""
 TEXT_SIDE = ("text_model.", "text_projection.", "logit_scale", "logit_bias")
 """Tensors of a two-sided checkpoint that see no picture."""
 ONE_TILE = {"resize", "shortest_edge_crop", "centre_crop", "pad_square", "face_crop"}
@@ -110,7 +113,9 @@ def export_encoder(request: ExportRequest) -> Manifest:
         preprocess=preprocess,
         source=source_from(files, name=name, parameters=parameters + len(probe.weight) + 1),
         parity=parity,
-        labels=("real", "forged"),
+        labels=("forged",),
+        output="logits",
+        forged=FORGED,
     )
 
 
@@ -159,7 +164,7 @@ def _traced(
         (torch.zeros(2, 3, preprocess.height, preprocess.width),),
         by_id,
         inputs=["pixel_values"],
-        outputs=["p_forged", "features"],
+        outputs=["logits", "features"],
         dynamic=([0],),
         opset=OPSETS[request.dialect],
         dialect=request.dialect,
@@ -245,7 +250,7 @@ def _parity(
         del run
     finally:
         shown.unlink(missing_ok=True)
-    p, e = (np.concatenate([row[0] for row in rows]) for rows in (expected, exported))
+    p, e = (of_logits(np.concatenate([row[0] for row in rows]), FORGED) for rows in (expected, exported))
     undecided = int(((p > 0.001) & (p < 0.999)).sum())
     inputs = f"{len(images)} {'fixed' if calibration is None else 'calibration'} images"
     against = "torch, eager, fp32"

@@ -14,6 +14,7 @@ from PIL import Image
 from edgebench.errors import CheckpointError, DataError, EdgebenchError, ParityError, UsageError
 from edgebench.export.parity import fixed_images, session
 from edgebench.export.run import export
+from edgebench.forged import p_forged
 from edgebench.manifest import read_artifact
 from edgebench.media.decode import decode
 from edgebench.media.pixels import pixels
@@ -140,13 +141,15 @@ def asked(encoders: Encoders, artifact: Path) -> dict[str, float]:
 
 def scored(encoders: Encoders, artifact: Path) -> dict[str, float]:
     """The same without the command line."""
-    preprocess = read_artifact(artifact).manifest.preprocess
+    manifest = read_artifact(artifact).manifest
+    preprocess = manifest.preprocess
     assert preprocess is not None
     run = session(artifact / "classifier.onnx")
     found = {}
     for path in sorted(encoders.pictures.rglob("*.png")):
         values = pixels(decode(path.read_bytes()), preprocess)
-        found[path.relative_to(encoders.pictures).as_posix()] = float(run.run(None, {"pixel_values": values})[0][0])
+        (score,) = p_forged(manifest, run.run(None, {"pixel_values": values})[0])
+        found[path.relative_to(encoders.pictures).as_posix()] = float(score)
     return found
 
 
@@ -159,8 +162,8 @@ def test_a_run_says_what_transformers_says(encoders: Encoders, kind: str, whole:
     assert np.ptp(expected) > 0.02, "the pictures are told apart"
     assert np.abs(np.array(list(scores.values())) - expected).max() <= 1e-5
     manifest = read_artifact(encoders(kind, whole=whole)).manifest
-    assert (manifest.family, manifest.kind, manifest.labels) == ("encoder", "classifier", ("real", "forged"))
-    assert [f.name for f in manifest.graphs["classifier"].outputs] == ["p_forged"]
+    assert (manifest.family, manifest.kind, manifest.labels) == ("encoder", "classifier", ("forged",))
+    assert [f.name for f in manifest.graphs["classifier"].outputs] == ["logits"]
     assert manifest.parity is not None
     answer, features = manifest.parity.rows
     assert answer.max_abs_difference <= 1e-5

@@ -1,6 +1,7 @@
 """Published classifiers as torch modules, with the loaders of their published weights.
 
-Every module takes float32 [N, 3, H, W], RGB, normalised as its recipe says, and gives P(forged) [N] in [0, 1].
+Every module is a `Detector`: it takes float32 [N, 3, H, W], RGB, normalised as its recipe says, and gives P(forged)
+[N] in [0, 1], or its logits.
 HAMMER reads a caption too: it is in no row here, but a family of its own.
 """
 
@@ -14,5 +15,4 @@ NETWORKS: dict[str, str] = {
     "tiny-ladeda-gradient": "edgebench.checkpoints.networks.tiny_ladeda:load_tiny_ladeda_wildrf",
     "tiny-ladeda-residual": "edgebench.checkpoints.networks.tiny_ladeda:load_tiny_ladeda_forensynth",
 }
-"""Network -> the function that builds it from a published weights file: `load(path) -> torch module`, float32
-[N, 3, H, W] -> P(forged) [N]."""
+"""Network -> the function that builds it from a published weights file: `load(path) -> Detector`."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from edgebench.checkpoints.networks.detector import Detector
 from edgebench.checkpoints.networks.weights import fill, read_torch
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class _Bottleneck(nn.Module):
         return torch.relu(self.bn3(self.conv3(x)) + shortcut)
 
 
-class CnnSpot(nn.Module):
+class CnnSpot(Detector):
     """float32 [N, 3, H, W], ImageNet-normalised RGB -> P(forged) [N]. LNP reads more `channels` with it."""
 
     def __init__(self, channels: int = 3) -> None:
@@ -61,13 +62,14 @@ class CnnSpot(nn.Module):
             self.add_module(f"layer{number}", nn.Sequential(*stage))
         self.fc = nn.Linear(entering, 1)
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """That of P(forged)."""
         x = torch.relu(self.bn1(self.conv1(pixel_values)))
         x = nn.functional.max_pool2d(x, 3, 2, 1)
         for number in range(1, len(STAGES) + 1):
             x = self.get_submodule(f"layer{number}")(x)
-        return torch.sigmoid(self.fc(x.mean(dim=(2, 3))))[:, 0]
+        logit: torch.Tensor = self.fc(x.mean(dim=(2, 3)))
+        return logit
 
 
 def load_cnnspot(path: Path) -> nn.Module:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from edgebench.checkpoints.networks.cnnspot import CnnSpot
+from edgebench.checkpoints.networks.detector import Detector
 from edgebench.checkpoints.networks.weights import fill, read_torch
 from edgebench.errors import CheckpointError
 
@@ -131,7 +132,7 @@ class _Spectrum(nn.Module):
         return torch.stack([(self.get_buffer("grey") * part).sum(dim=1) for part in (amplitude, phase)], dim=1)
 
 
-class Lnp(nn.Module):
+class Lnp(Detector):
     """float32 [N, 3, 256, 256], RGB from 0 to 1 -> P(forged) [N]."""
 
     def __init__(self, channels: int) -> None:
@@ -142,8 +143,8 @@ class Lnp(nn.Module):
         self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(STD)[:, None, None], persistent=False)
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """That of P(forged)."""
         noise = torch.round(self.denoiser(pixel_values).clamp(0, 1) * 255)
         shown = torch.where(noise > 0, 256 - noise, noise)[:, [2, 1, 0]] / 255
         top, left = (round((side - CROP) / 2) for side in shown.shape[2:])
@@ -151,8 +152,7 @@ class Lnp(nn.Module):
         x = (shown - self.get_buffer("mean")) / self.get_buffer("std")
         if self.spectrum is not None:
             x = torch.cat([x, self.spectrum(x)], dim=1)
-        p_forged: torch.Tensor = self.classifier(x)
-        return p_forged
+        return self.classifier.logits(x)
 
 
 def load_lnp(path: Path) -> nn.Module:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from edgebench.checkpoints.networks.detector import Detector
 from edgebench.checkpoints.networks.weights import exists, fill
 from edgebench.errors import CheckpointError, one_line
 
@@ -23,7 +24,7 @@ EPSILON = 1e-3
 
 
 class _Head(nn.Module):
-    """Flatten in Keras' order, dense 16, LeakyReLU 0.1, dense 1, sigmoid."""
+    """Flatten in Keras' order, dense 16, LeakyReLU 0.1, dense 1: the logit of P(real), [N, 1]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,8 +34,8 @@ class _Head(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         flat = x.permute(0, 2, 3, 1).flatten(1)
         hidden = nn.functional.leaky_relu(self.dense_1(flat), 0.1)
-        p_real = torch.sigmoid(self.dense_2(hidden))
-        return 1 - p_real[:, 0]
+        logit: torch.Tensor = self.dense_2(hidden)
+        return logit
 
 
 class _Block(nn.Module):
@@ -77,25 +78,29 @@ class _Inception(nn.Module):
             yield wide
 
 
-class Meso4(nn.Module):
+class Meso4(Detector):
     """Four convolution blocks. float32 [N, 3, 256, 256] -> P(forged) [N]."""
+
+    LABELS, FORGED = ("real",), ()
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([_Block(3, 8, 3, 2), _Block(8, 8, 5, 2), _Block(8, 16, 5, 2), _Block(16, 16, 5, 4)])
         self.head = _Head()
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """That of P(real)."""
         x = pixel_values
         for block in self.blocks:
             x = block(x)
-        p_forged: torch.Tensor = self.head(x)
-        return p_forged
+        logit: torch.Tensor = self.head(x)
+        return logit
 
 
-class MesoInception4(nn.Module):
+class MesoInception4(Detector):
     """Two inception blocks and two convolution blocks. float32 [N, 3, 256, 256] -> P(forged) [N]."""
+
+    LABELS, FORGED = ("real",), ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,13 +108,13 @@ class MesoInception4(nn.Module):
         self.blocks = nn.ModuleList([_Block(12, 16, 5, 2), _Block(16, 16, 5, 4)])
         self.head = _Head()
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """That of P(real)."""
         x = pixel_values
         for block in (*self.inceptions, *self.blocks):
             x = block(x)
-        p_forged: torch.Tensor = self.head(x)
-        return p_forged
+        logit: torch.Tensor = self.head(x)
+        return logit
 
 
 def load_meso4(path: Path) -> nn.Module:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from edgebench.checkpoints.networks.detector import Detector
 from edgebench.checkpoints.networks.weights import fill, read_torch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIVE = 1
 STAGES_V2 = ((13, 13, 13, 13), (231, 52, 26, 77, 26, 26), (26, 26))
 """Inner channels of the residual units of each stage."""
 STAGES_V1SE = ((13, 26, 13, 52), (154, 52, 26, 52, 26, 26), (26, 26))
@@ -96,8 +96,10 @@ class _Stage(nn.Module):
         return out
 
 
-class MiniFASNet(nn.Module):
+class MiniFASNet(Detector):
     """float32 [N, 3, 80, 80], RGB in [0, 1] -> P(forged) [N]."""
+
+    LABELS, FORGED = ("one attack", "live", "another attack"), (0, 2)
 
     def __init__(self, stages: tuple[tuple[int, ...], ...], *, excite: bool) -> None:
         super().__init__()
@@ -115,8 +117,8 @@ class MiniFASNet(nn.Module):
         self.bn = nn.BatchNorm1d(128)
         self.prob = nn.Linear(128, 3, bias=False)
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Of its three labels."""
         x = pixel_values.flip(1) * 255
         for part in (
             self.conv1,
@@ -130,7 +132,8 @@ class MiniFASNet(nn.Module):
         ):
             x = part(x)
         x = self.conv_6_dw(self.conv_6_sep(x)).flatten(1)
-        return 1 - torch.softmax(self.prob(self.bn(self.linear(x))), dim=1)[:, LIVE]
+        logits: torch.Tensor = self.prob(self.bn(self.linear(x)))
+        return logits
 
 
 def load_minifasnet_v2(path: Path) -> nn.Module:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import nn
 
+from edgebench.checkpoints.networks.detector import Detector
 from edgebench.checkpoints.networks.weights import fill, read_torch
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class _Bottleneck(nn.Module):
         return torch.relu(self.bn2(self.conv2(x)))
 
 
-class TinyLaDeDa(nn.Module):
+class TinyLaDeDa(Detector):
     """float32 [N, 3, H, W], ImageNet-normalised RGB -> P(forged) [N]."""
 
     gradient: torch.Tensor
@@ -50,12 +51,13 @@ class TinyLaDeDa(nn.Module):
         self.fc = nn.Linear(8, 1)
         self.register_buffer("gradient", torch.tensor(LEFT_DIAGONAL).repeat(3, 1, 1, 1), persistent=False)
 
-    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """P(forged)."""
+    def logits(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """That of P(forged)."""
         x = self._look(pixel_values)
         x = torch.relu(self.bn1(self.conv2(self.conv1(x))))
         x = self.layer1(x).mean(dim=(2, 3))
-        return torch.sigmoid(self.fc(x))[:, 0]
+        logit: torch.Tensor = self.fc(x)
+        return logit
 
     def _look(self, x: torch.Tensor) -> torch.Tensor:
         if self.view == "left-diagonal gradient":

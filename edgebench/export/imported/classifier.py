@@ -128,7 +128,7 @@ def _check(graph: Graph, preprocess: Preprocess, where: Path) -> None:
 
 def _expected(
     model: Any, manifest: Manifest, preprocess: Preprocess, where: Path
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
     """P(forged) [images] by the checkpoint, for the pixels [images, 3, H, W] of the fixed images."""
     import torch
 
@@ -147,7 +147,7 @@ def _expected(
 
 
 def _parity_row(
-    folder: Path, manifest: Manifest, batch: NDArray[np.float32], expected: NDArray[np.float32]
+    folder: Path, manifest: Manifest, batch: NDArray[np.float32], expected: NDArray[np.float64]
 ) -> ParityRow:
     """P(forged) of the graph, one image at a time as in a run, against the checkpoint's."""
     graph = manifest.graphs["classifier"]
