@@ -33,6 +33,8 @@ BASE = "transformers eager fp32"
 EDGE = {"edgebench fp32": "fp32", "edgebench int8": "int8", "edgebench w8a8": "w8a8", "edgebench int4": "int4"}
 TORCH = {BASE: "float32", "transformers eager bf16": "bfloat16"}
 DEFAULT = ["edgebench fp32", "edgebench int8", "edgebench w8a8", *TORCH]
+CALIBRATION = 64
+"""Pictures, those that are asked about taken out."""
 CPU_FLAGS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 
 
@@ -54,6 +56,16 @@ def pictures(count: int, photographs: Path | None) -> list[tuple[str, bytes]]:
         PIL.Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(stream, "JPEG", quality=90)
         found.append((f"drawn-{number}.jpg", stream.getvalue()))
     return found
+
+
+def others(folder: Path, photographs: Path | None, asked: list[tuple[str, bytes]]) -> Path:
+    """A folder of pictures that are not asked about, to calibrate with."""
+    target, names = folder / "calibration", {name for name, _ in asked}
+    target.mkdir(exist_ok=True)
+    for number, (name, data) in enumerate(pictures(CALIBRATION, photographs)):
+        if name not in names:
+            (target / f"{number}{Path(name).suffix}").write_bytes(data)
+    return target
 
 
 def ask_all(variants: list[Variant], questions: list[tuple[str, bytes]], rounds: int) -> None:
@@ -158,7 +170,7 @@ def _cell(value: float | None, unit: str = "") -> str:
     return "–" if value is None else f"{value:.4g}{unit}"
 
 
-def exported(folder: Path, precision: str, recipe: str, calibration: Path | None, *, again: bool) -> Path:
+def exported(folder: Path, precision: str, recipe: str, calibration: Path, *, again: bool) -> Path:
     """The artifact of a precision, exported by the command line where it is not there.
 
     Raises:
@@ -168,7 +180,7 @@ def exported(folder: Path, precision: str, recipe: str, calibration: Path | None
     if again or not is_artifact(target):
         command = [sys.executable, "-m", "edgebench", "export", recipe, "--weights", str(folder / "checkpoint"),
                    f"--{precision}", "--output", str(target), "--overwrite"]  # fmt: skip
-        if precision == "w8a8" and calibration is not None:
+        if precision == "w8a8":
             command += ["--calibration", str(calibration)]
         done = subprocess.run(command, stdout=sys.stderr, check=False)
         if done.returncode:
@@ -179,15 +191,16 @@ def exported(folder: Path, precision: str, recipe: str, calibration: Path | None
 def compare(given: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     """Export, start, ask, sum up; and whether fp32 gave transformers' own tokens."""
     names = list(dict.fromkeys([BASE, *given.variants]))
+    questions = pictures(given.questions, given.photographs)
+    calibration = given.calibration or others(given.folder, given.photographs, questions)
     artifacts = {
-        n: exported(given.folder, EDGE[n], given.recipe, given.calibration, again=given.export_again)
+        n: exported(given.folder, EDGE[n], given.recipe, calibration, again=given.export_again)
         for n in names
         if n in EDGE
     }
     lender = next(iter(artifacts.values()), None)
     if lender is None:
         raise UsageError("no variant of edgebench was asked for", hint=f"--variants takes {', '.join(EDGE)}")
-    questions = pictures(given.questions, given.photographs)
     variants: list[Variant] = []
     try:
         for name in names:
@@ -246,7 +259,7 @@ def main() -> int:
         "--recipe", default=str(Path(__file__).with_suffix(".yaml")), help="the export's recipe, a name or a YAML file"
     )
     parser.add_argument(
-        "--calibration", type=Path, help="a folder of pictures: w8a8 rounds the image tower's activations too"
+        "--calibration", type=Path, help="a folder of pictures for w8a8; by default some that are not asked about"
     )
     parser.add_argument("--export-again", action="store_true", help="replace artifacts that are there")
     parser.add_argument("--variants", nargs="+", choices=[*EDGE, *TORCH], default=DEFAULT)
