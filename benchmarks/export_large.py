@@ -184,7 +184,7 @@ def ask(tool: list[str], artifact: Path, data: Path, memory: str, tokens: int) -
     """The report's row of one question, and what was answered."""
     folder = artifact.parent / f"run-{memory}-{time.time_ns()}"
     before = load_average()
-    command = [*tool, "run", str(artifact), "--data", str(data), "--memory", memory, "--no-warmup", "--json",
+    command = [*tool, "run", str(artifact), "--data", str(data), "--memory", memory, "--json",
                "--max-new-tokens", str(tokens), "-o", str(folder)]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     said = json.loads(done.stdout)
