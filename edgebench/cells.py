@@ -130,8 +130,8 @@ class CellRunner(BatchRunner):
 
     def _looking(self, group: list[_Ready]) -> Look:
         """What waits for the features of a group, which the engine is about to see."""
-        if self._eyes is None or self.conversation is None:
-            return lambda: [] if self.conversation is None else self._look(group)
+        if self._eyes is None:
+            return lambda: self._look(group)
         return self._eyes.submit(self._look, group).result
 
     def _answered(self, group: list[_Ready], look: Look) -> dict[int, Outcome]:

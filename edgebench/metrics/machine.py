@@ -46,7 +46,6 @@ class Machine:
         self._by: dict[str, dict[str, int]] = {}
         self._least: dict[Any, dict[str, Least]] = {}
         self._tokens = 0
-        self._last_peaks: tuple[int | None, ...] = ()
         self.peaks: dict[str, int] = {}
         """The largest of each of `PEAKS`."""
 
@@ -56,12 +55,10 @@ class Machine:
 
     def add(self, record: Record, *, right: bool) -> None:
         """One line."""
-        peaks = record.peak_memory_bytes, record.peak_anonymous_bytes, record.peak_file_backed_bytes
-        if peaks != self._last_peaks:
-            self._last_peaks = peaks
-            for name, value in zip(PEAKS, peaks, strict=True):
-                if value is not None and value > self.peaks.get(name, -1):
-                    self.peaks[name] = value
+        for name in PEAKS:
+            value = getattr(record, name)
+            if value is not None and value > self.peaks.get(name, -1):
+                self.peaks[name] = value
         if record.error is not None or record.not_asked is not None:
             return
         self._energy.add(record, right)
@@ -70,9 +67,7 @@ class Machine:
         measured = _measured(record)
         times = self._times.setdefault(record.sitting, {})
         for name, ns in measured.items():
-            if name not in times:
-                times[name] = []
-            times[name].append(ns)
+            times.setdefault(name, []).append(ns)
         if self._header.settings.reuse:
             return
         like = _like_work(record)
