@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from edgebench.engines.base import Availability
@@ -90,6 +91,14 @@ class OrtEngine(GraphEngine):
             "intra_op_spinning": self.profile.spinning,
             "intra_op_threads": self.profile.threads or "one per physical core (ONNX Runtime's default)",
         }
+
+    def step(self, token: int) -> NDArray[np.float32]:
+        """float32 [vocab] behind one more token."""
+        try:
+            found = self._cache.step(token) if isinstance(self._cache, InPlaceCache) else None
+        except Exception as error:  # ONNX Runtime raises its own untyped exceptions
+            raise EngineError(f"the decoder failed: {one_line(error)}") from error
+        return super().step(token) if found is None else found
 
     @property
     def keeps_prefix(self) -> bool:
