@@ -24,7 +24,7 @@ from edgebench.environment import address_space_limit_bytes, memory_kills
 from edgebench.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from multiprocessing.connection import Connection
 
 
@@ -37,7 +37,14 @@ class Died(EngineError):
 class Apart:
     """The parent's side of one process."""
 
-    def __init__(self, function: Callable[..., None], *arguments: Any, name: str, aloud: bool = True) -> None:
+    def __init__(
+        self,
+        function: Callable[..., None],
+        *arguments: Any,
+        name: str,
+        aloud: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it.
 
         Args:
@@ -45,6 +52,7 @@ class Apart:
             arguments: what can be pickled.
             name: the process in errors, such as "the engine's process".
             aloud: whether what it writes goes to our stderr.
+            environment: variables beside our own.
         """
         context = multiprocessing.get_context("spawn")
         self._name, self._memory_kills = name, memory_kills()
@@ -55,7 +63,8 @@ class Apart:
         self._process = context.Process(
             target=_begin, args=(their_words, function, theirs, *arguments), daemon=True, name="edgebench-apart"
         )
-        self._process.start()
+        with _variables(environment or {}):
+            self._process.start()
         theirs.close()
         their_words.close()
 
@@ -135,6 +144,21 @@ class Apart:
         if kills > self._memory_kills:
             return ", and the kernel ended a process for want of memory,"
         return ", not for want of memory,"
+
+
+@contextlib.contextmanager
+def _variables(own: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the processes that are started meanwhile: a spawned process takes ours."""
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _poll(connection: Connection) -> Callable[[float], bool]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import threading
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgebench import __version__
-from edgebench.host_files import text, usable_cpus
+from edgebench.host_files import host_root, text, usable_cpus
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+TUNABLES, HUGE_PAGES = "GLIBC_TUNABLES", "glibc.malloc.hugetlb"
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "numpy", "pillow", "simplejpeg", "tokenizers")
 
 
@@ -174,6 +176,25 @@ class MemoryWatch:
     def _keep_looking(self) -> None:
         while not self._over.wait(self.PERIOD_S):
             self.peak()
+
+
+def asking_for_huge_pages() -> dict[str, str]:
+    """Variables with which a process that is started asks for huge pages: glibc's; other libraries know none.
+
+    What the user's own `$GLIBC_TUNABLES` says of it stays.
+    """
+    own = os.environ.get(TUNABLES, "")
+    if HUGE_PAGES in own or platform.libc_ver()[0] != "glibc":
+        return {}
+    return {TUNABLES: f"{own}:{HUGE_PAGES}=1".lstrip(":")}
+
+
+def huge_pages() -> bool | None:
+    """Whether this process gets huge pages where there are any; None where the system does not say."""
+    found = re.search(r"\[(\w+)\]", text(host_root() / "sys/kernel/mm/transparent_hugepage/enabled") or "")
+    if found is None:
+        return None
+    return found[1] == "always" or (found[1] == "madvise" and f"{HUGE_PAGES}=1" in os.environ.get(TUNABLES, ""))
 
 
 def memory_kills() -> int | None:

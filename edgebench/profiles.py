@@ -45,6 +45,9 @@ class DeviceProfile:
     spinning: bool = True
     """Whether a thread that waits for the next operator of a graph stays awake. It saves its waking on a quiet
     machine, and takes the core from who works on a busy one. Behind a graph it lasts a few milliseconds."""
+    huge_pages: bool = True
+    """Whether the process of a language model asks for huge pages, where Linux gives them to who asks: each token reads
+    all weights. It loads more slowly."""
     context_tokens: int | None = None
     """Tokens of prompt and answer that compiled plans have room for; None: the model's context, at most 4096."""
     memory_kind: Literal["system", "unified", "discrete"] | None = None

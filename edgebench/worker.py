@@ -19,8 +19,10 @@ from edgebench.cells import CellRunner, Cells
 from edgebench.environment import (
     MemoryWatch,
     Resident,
+    asking_for_huge_pages,
     current_memory_bytes,
     describe_host,
+    huge_pages,
     now,
     peak_memory_bytes,
 )
@@ -55,6 +57,13 @@ class WorkerPlan:
     profile: DeviceProfile
     options: dict[str, str]
     how: HowToAsk
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the engine's process."""
+        decodes = self.artifact is not None and self.artifact.manifest.decoder is not None
+        wide = decodes and self.profile.huge_pages and self.options.get("memory") != "low"
+        return asking_for_huge_pages() if wide else {}
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ class Worker:
             Died: the process ended before it was.
             EngineError: it cannot be loaded.
         """
-        self._process = Apart(_serve, self._plan, name="the engine's process")
+        self._process = Apart(_serve, self._plan, name="the engine's process", environment=self._plan.environment)
         try:
             # The limit is on the silence: an engine that says what it builds is not ended while it does.
             first: Any = Doing("loading the engine")
@@ -267,7 +276,9 @@ def _load_and_answer(connection: Connection, plan: WorkerPlan, watch: MemoryWatc
         opened = engine.__enter__()
         load_ns = clock() - begin
         runner = CellRunner(opened, plan.artifact, plan.how, clock=clock)
-        facts = opened.facts() | {"pixels": in_use()} | ({"prepack_s": round(prepare_ns / 1e9, 3)} if prepared else {})
+        facts = opened.facts() | {"pixels": in_use(), "huge_pages": huge_pages()}
+        if prepared:
+            facts["prepack_s"] = round(prepare_ns / 1e9, 3)
         if plan.how.batch is not None:
             facts["asked_in_batches"] = runner.can_batch
         json.dumps(facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import platform
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgebench.environment import MemoryWatch, Resident, cpu_identity
+from edgebench.environment import HUGE_PAGES, TUNABLES, MemoryWatch, Resident, asking_for_huge_pages, cpu_identity
 from tests.conftest import Cli, Exports
 from tests.test_run import answers
 
@@ -63,6 +64,37 @@ def test_unknown_stays_unknown() -> None:
 def test_the_cpu_has_one_identity() -> None:
     assert cpu_identity() == cpu_identity()
     assert cpu_identity().count(", ") >= 2
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is asked")
+@pytest.mark.parametrize(("asks", "memory"), [(True, "normal"), (False, "normal"), (True, "low")])
+def test_a_language_model_has_huge_pages_where_the_system_lets_it(
+    cli: Cli, tsv: Path, exports: Exports, asks: bool, memory: str
+) -> None:
+    profile = cli.folder / "mine.yaml"
+    profile.write_text(f"{{name: mine, summary: Mine., threads: 1, huge_pages: {str(asks).lower()}}}")
+    host = cli.folder / "host"
+    switch = host / "sys/kernel/mm/transparent_hugepage/enabled"
+    switch.parent.mkdir(parents=True)
+    cli.environment |= {"EDGEBENCH_HOST_ROOT": str(host)}
+    cli.environment.pop(TUNABLES, None)
+    found: dict[str | None, bool | None] = {}
+    for said in (None, "[always] madvise never", "always [madvise] never", "always madvise [never]"):
+        if said is not None:
+            switch.write_text(said)
+        out = f"out{len(found)}"
+        asked = ("--data", tsv, "--limit", 1, "--max-new-tokens", 1, "--profile", profile, "--memory", memory)
+        done = cli("run", exports("fp32"), *asked, "-o", out, "--json")
+        assert done.code == 0, done.err
+        found[said] = done.json["engine"]["huge_pages"]
+    assert list(found.values()) == [None, True, asks and memory == "normal", False]
+
+
+def test_ones_own_tunables_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNABLES, "glibc.malloc.arena_max=1")
+    assert asking_for_huge_pages().get(TUNABLES, f"glibc.malloc.arena_max=1:{HUGE_PAGES}=1").count("=1") == 2
+    monkeypatch.setenv(TUNABLES, f"{HUGE_PAGES}=2")
+    assert asking_for_huge_pages() == {}
 
 
 @linux
