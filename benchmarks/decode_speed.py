@@ -1,13 +1,15 @@
-"""Decode and prefill of one language model, the same weights in several runtimes, interleaved in one run.
+"""Decode and prefill of one language model, the same weights in several runtimes, in turn.
 
 `python benchmarks/decode_speed.py ARTIFACT... [--genai FOLDER...] [--gguf FILE] [--checkpoint FOLDER]`
 
 ARTIFACT: what `edgebench export` or `edgebench precisions` wrote of the model; those of the dialect ort run in the
 engines ort and, where it is installed, genai, those of the dialect portable in openvino. FOLDER of --genai: what
 genai's own builder wrote. --gguf: llama.cpp (xllamacpp). --checkpoint: transformers, eager, float32 and bfloat16.
-Each round runs every runtime once, in an order that is drawn anew; printed are medians of tokens per second, ratios to
-the first, the two goals (decode in int8 at least genai's; of what agrees with the checkpoint in 99 % of tokens, a
-prefill that no runtime beats), and JSON on the last line. The same number of threads for all. Run by hand.
+Each round runs every runtime once, in an order that is drawn anew and in a process of its own, which loads it, warms up
+and takes the median of some repeats: of several runtimes in one process the first loaded was up to 5 % slower, whichever
+it was. Engines of ours ask for huge pages there, as in `edgebench run`; the others have their own defaults. Printed are medians of tokens per second over the rounds, ratios to the first, the two goals (decode in int8 at
+least genai's, with the interval of the ratio; of what agrees with the checkpoint in 99 % of tokens, a prefill that no
+runtime beats), and JSON on the last line. The same number of threads for all. Run by hand.
 """
 
 from __future__ import annotations
@@ -17,22 +19,29 @@ import json
 import os
 import random
 import statistics
+import subprocess
+import sys
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from edgebench.environment import asking_for_huge_pages
 from edgebench.export.precision import AGREES, agreement
+from edgebench.metrics.intervals import order_statistics
 from edgebench.speeds import WAYS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgebench.engines.base import Engine
     from edgebench.manifest import Artifact
 
-PAUSE_S = 0.1
-"""Before each runtime: threads of the one before may be spinning."""
+REPEATS = 5
+"""Of prompt and answer in one process, behind one that warms up."""
 
 
 class Runtime(Protocol):
@@ -148,11 +157,11 @@ class Llama:
         self.timings = (found if isinstance(found, dict) else json.loads(found))["timings"]
 
 
-def runtimes_of(given: argparse.Namespace) -> tuple[dict[str, Runtime], dict[str, float]]:
-    """Name -> runtime, loaded; and top-1 agreement with the checkpoint of those where it is known."""
+def runtimes_of(given: argparse.Namespace) -> tuple[dict[str, Callable[[], Runtime]], dict[str, float]]:
+    """Name -> what loads the runtime; and top-1 agreement with the checkpoint of those where it is known."""
     from edgebench.manifest import read_artifact
 
-    found: dict[str, Runtime] = {}
+    found: dict[str, Callable[[], Runtime]] = {}
     agreeing: dict[str, float] = {}
     genai = find_spec("onnxruntime_genai") is not None
     for folder in given.artifact:
@@ -161,37 +170,73 @@ def runtimes_of(given: argparse.Namespace) -> tuple[dict[str, Runtime], dict[str
         engines = ["openvino"] if m.dialect == "portable" else ["ort", *(["genai"] if genai and m.companions else [])]
         for engine, options in ((e, o) for e in engines for o in WAYS.get(e, ({},))):
             name = f"edgebench {m.precision}, engine {' '.join([engine, *(f'{k}={v}' for k, v in options.items())])}"
-            found[name] = Edgebench(engine, artifact, given.threads, options)
+            found[name] = partial(Edgebench, engine, artifact, given.threads, options)
             if (agreed := agreement(m.parity)) is not None:
                 agreeing[name] = agreed[0]
     for folder in given.genai if genai else ():
-        found[f"genai, {folder.name}"] = Genai(folder, given.threads)
+        found[f"genai, {folder.name}"] = partial(Genai, folder, given.threads)
     if given.gguf:
-        found[f"llama.cpp {given.gguf.stem.rsplit('.', 1)[-1]}"] = Llama(given.gguf, given.threads)
+        found[f"llama.cpp {given.gguf.stem.rsplit('.', 1)[-1]}"] = partial(Llama, given.gguf, given.threads)
     if given.checkpoint:
         for dtype in ("float32", "bfloat16"):
-            found[f"transformers eager {dtype}"] = Torch(given.checkpoint, given.threads, dtype)
+            found[f"transformers eager {dtype}"] = partial(Torch, given.checkpoint, given.threads, dtype)
         agreeing["transformers eager float32"] = 1.0
     return found, agreeing
 
 
+def measured(runtime: Runtime, prompt: int, steps: int) -> tuple[float, float]:
+    """Tokens per second of prefill and of decode, medians of `REPEATS`."""
+    ids = np.random.default_rng(0).integers(100, 40000, prompt).tolist()
+    pairs = []
+    for _ in range(REPEATS + 1):
+        begin = time.perf_counter()
+        runtime.prefill(ids)
+        filled = time.perf_counter()
+        runtime.decode(steps)
+        end = time.perf_counter()
+        pairs.append((prompt / (filled - begin), steps / (end - filled)))
+        if isinstance(runtime, Llama):  # the first token is the prompt's
+            own = runtime.timings
+            pairs[-1] = (own["prompt_per_second"], 1e3 * (own["predicted_n"] - 1) / own["predicted_ms"])
+    prefill, decode = (statistics.median(pair[k] for pair in pairs[1:]) for k in (0, 1))
+    return prefill, decode
+
+
+def in_its_own_process(name: str) -> tuple[float, float]:
+    """`measured`, by this script called as it was, with --only; an engine of ours as `edgebench run` starts it."""
+    command = [sys.executable, *sys.argv, "--only", name]
+    own = asking_for_huge_pages() if name.startswith("edgebench") else {}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **own})
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr}")
+    prefill, decode = json.loads(done.stdout.splitlines()[-1])
+    return prefill, decode
+
+
+def ratio(ones: list[tuple[float, float]], others: list[tuple[float, float]], k: int) -> tuple[float, str]:
+    """The median over the rounds of one speed over another's, and its 95 % interval in words, free of a distribution."""
+    ratios = sorted(a[k] / b[k] for a, b in zip(ones, others, strict=True))
+    ranks = order_statistics(len(ratios), 0.5)
+    within = "" if ranks is None else f" ({ratios[ranks[0] - 1]:.3f} to {ratios[ranks[1] - 1]:.3f})"
+    return statistics.median(ratios), within
+
+
 def verdicts(speeds: dict[str, list[tuple[float, float]]], agreeing: dict[str, float]) -> list[str]:
-    """What came of the two goals; ratios are medians over the rounds."""
-
-    def ratio(one: str, other: str, k: int) -> float:
-        return statistics.median(a[k] / b[k] for a, b in zip(speeds[one], speeds[other], strict=True))
-
+    """What came of the two goals."""
     said = []
-    ours = [name for name in speeds if name.startswith("edgebench int8")]
+    ours = [name for name in speeds if name.startswith(("edgebench int8", "edgebench w8a8"))]
     for own in ours:
         for other in (name for name in speeds if name.startswith("genai, ")):
-            found = ratio(own, other, 1)
-            said.append(f"decode: {own} / {other} = {found:.2f}, {'at least' if found >= 1 else 'less than'} as fast")
+            found, within = ratio(speeds[own], speeds[other], 1)
+            verdict = "at least" if found >= 1 else "less than"
+            said.append(f"decode: {own} / {other} = {found:.3f}{within}, {verdict} as fast")
     good = [name for name in speeds if agreeing.get(name, 0) >= AGREES]
     best = max(good, key=lambda name: statistics.median(p[0] for p in speeds[name]), default=None)
     if best is not None:
         said.append(f"prefill, of {len(good)} with top-1 agreement of {100 * AGREES:.0f} % or more: {best} is fastest")
-        said += [f"prefill: {best} / {name} = {ratio(best, name, 0):.2f}" for name in good if name != best]
+        said += [
+            f"prefill: {best} / {name} = {ratio(speeds[best], speeds[name], 0)[0]:.2f}" for name in good if name != best
+        ]
     return said
 
 
@@ -206,39 +251,33 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
     runtimes, agreeing = runtimes_of(given)
-    ids = np.random.default_rng(0).integers(100, 40000, given.prompt).tolist()
+    if given.only:
+        print(json.dumps(measured(runtimes[given.only](), given.prompt, given.steps)))
+        return
     speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in runtimes}
     order = random.Random(0)
-    for round_ in range(given.rounds + 1):
+    load = os.getloadavg()[0]
+    for round_ in range(given.rounds):
         for name in order.sample(list(runtimes), len(runtimes)):
-            runtime = runtimes[name]
-            time.sleep(PAUSE_S)
-            begin = time.perf_counter()
-            runtime.prefill(ids)
-            filled = time.perf_counter()
-            runtime.decode(given.steps)
-            end = time.perf_counter()
-            pair = (given.prompt / (filled - begin), given.steps / (end - filled))
-            if isinstance(runtime, Llama):  # the first token is the prompt's
-                own = runtime.timings
-                pair = (own["prompt_per_second"], 1e3 * (own["predicted_n"] - 1) / own["predicted_ms"])
-            if round_:  # the first warms up
-                speeds[name].append(pair)
+            speeds[name].append(in_its_own_process(name))
+            print(f"\rround {round_ + 1} of {given.rounds}: {name:60}", end="", file=sys.stderr)
+    print(file=sys.stderr)
     base = speeds[next(iter(runtimes))]
     rows = {}
     print(
-        f"{given.prompt} tokens of prompt, {given.steps} steps, {given.threads} threads, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}"
+        f"{given.prompt} tokens of prompt, {given.steps} steps, {given.threads} threads, {given.rounds} rounds of {REPEATS}, load before {load:.1f}"
     )
-    print(f"{'':38}{'prefill t/s':>12}{'ratio':>7}{'decode t/s':>12}{'ratio':>7}{'top-1':>8}")
+    print(f"{'':48}{'prefill t/s':>12}{'ratio':>7}{'decode t/s':>12}{'ratio':>7}{'top-1':>8}")
     for name, found in speeds.items():
         prefill, decode = (statistics.median(p[k] for p in found) for k in (0, 1))
-        ratios = [statistics.median(f[k] / b[k] for f, b in zip(found, base, strict=True)) for k in (0, 1)]
+        ratios = [ratio(found, base, k)[0] for k in (0, 1)]
         top1 = agreeing.get(name)
-        rows[name] = {"prefill": prefill, "decode": decode, "prefill_ratio": ratios[0], "decode_ratio": ratios[1], "top1": top1}  # fmt: skip
+        rows[name] = {"prefill": prefill, "decode": decode, "prefill_ratio": ratios[0], "decode_ratio": ratios[1], "top1": top1, "rounds": found}  # fmt: skip
         shown = "–" if top1 is None else f"{100 * top1:.1f} %"
-        print(f"{name:38}{prefill:12.1f}{ratios[0]:7.2f}{decode:12.1f}{ratios[1]:7.2f}{shown:>8}")
+        print(f"{name:48}{prefill:12.1f}{ratios[0]:7.2f}{decode:12.1f}{ratios[1]:7.2f}{shown:>8}")
     said = verdicts(speeds, agreeing)
     print("\n".join(said))
     print(json.dumps({"rows": rows, "verdicts": said}))
