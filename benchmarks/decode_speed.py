@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from edgebench.engines.base import Engine
     from edgebench.manifest import Artifact
 
-REPEATS = 5
+REPEATS = 3
 """Of prompt and answer in one process, behind one that warms up."""
 
 
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", help=argparse.SUPPRESS)
     given = parser.parse_args()
