@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import platform
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -73,6 +74,8 @@ def test_a_language_model_has_huge_pages_where_the_system_lets_it(
 ) -> None:
     profile = cli.folder / "mine.yaml"
     profile.write_text(f"{{name: mine, summary: Mine., threads: 1, huge_pages: {str(asks).lower()}}}")
+    # Low memory keeps its packed weights beside the artifact, which other tests share.
+    artifact = shutil.copytree(exports("fp32"), cli.folder / "artifact")
     host = cli.folder / "host"
     switch = host / "sys/kernel/mm/transparent_hugepage/enabled"
     switch.parent.mkdir(parents=True)
@@ -84,7 +87,7 @@ def test_a_language_model_has_huge_pages_where_the_system_lets_it(
             switch.write_text(said)
         out = f"out{len(found)}"
         asked = ("--data", tsv, "--limit", 1, "--max-new-tokens", 1, "--profile", profile, "--memory", memory)
-        done = cli("run", exports("fp32"), *asked, "-o", out, "--json")
+        done = cli("run", artifact, *asked, "-o", out, "--json")
         assert done.code == 0, done.err
         found[said] = done.json["engine"]["huge_pages"]
     assert list(found.values()) == [None, True, asks and memory == "normal", False]
