@@ -7,9 +7,10 @@ engines ort and, where it is installed, genai, those of the dialect portable in 
 genai's own builder wrote. --gguf: llama.cpp (xllamacpp). --checkpoint: transformers, eager, float32 and bfloat16.
 Each round runs every runtime once, in an order that is drawn anew and in a process of its own, which loads it, warms up
 and takes the median of some repeats: of several runtimes in one process the first loaded was up to 5 % slower, whichever
-it was. Engines of ours ask for huge pages there, as in `edgebench run`; the others have their own defaults. Printed are medians of tokens per second over the rounds, ratios to the first, the two goals (decode in int8 at
-least genai's, with the interval of the ratio; of what agrees with the checkpoint in 99 % of tokens, a prefill that no
-runtime beats), and JSON on the last line. The same number of threads for all. Run by hand.
+it was. Engines of ours ask for huge pages there, as in `edgebench run`; the others have their own defaults. Printed are
+medians of tokens per second over the rounds, ratios to the first, the two goals (decode in int8 at least genai's, with
+the interval of the ratio; of what agrees with the checkpoint in 99 % of tokens, a prefill that no runtime beats), and
+JSON on the last line. The same number of threads for all. Run by hand.
 """
 
 from __future__ import annotations

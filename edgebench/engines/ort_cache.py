@@ -102,14 +102,15 @@ class InPlaceCache:
         import onnxruntime
 
         ids, past = self._inputs.get("input_ids"), self.past + 1
-        if ids is None or ids.size != 1 or not self._bound or past > self.capacity or self._inputs.keys() != PLAIN:
+        logits = self._logits if self._bound else None
+        if ids is None or ids.size != 1 or logits is None or past > self.capacity or self._inputs.keys() != PLAIN:
             return None
         ids[...] = token
         mask = self._inputs["attention_mask"] = self._ones[:, :past]
         self._binding.bind_ortvalue_input("attention_mask", onnxruntime.OrtValue.ortvalue_from_numpy(mask))
         self.session.run_with_iobinding(self._binding)
         self.past = past
-        found: NDArray[np.float32] = self._logits[0, 0].astype(np.float32)  # type: ignore[index] # it is bound
+        found: NDArray[np.float32] = logits[0, 0].astype(np.float32)
         return found
 
     def _bind(self, name: str, array: NDArray[Any]) -> None:
